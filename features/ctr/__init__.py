@@ -1,0 +1,1 @@
+"""The click-through-rate check: data, models, metrics and the paired comparison."""

@@ -1,0 +1,313 @@
+"""conf/*.yaml -> validated, frozen settings; each stage is handed its own section only.
+
+An unknown key, a wrong type or a value out of range ends the run before any work, with the key,
+the nearest valid key and the allowed range.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pipeline.errors import ConfigError
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+
+
+class Settings(BaseModel):
+    """Base of all sections: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TableSettings(Settings):
+    """One of the user's own tables: a Parquet or CSV file, or a folder of Parquet files."""
+
+    path: Path
+    columns: dict[str, str] = {}  # our column -> their column, where the names differ
+    attributes: list[str] = []  # their columns kept as attributes, under their own names
+
+
+class TablesSettings(Settings):
+    """The user's own catalog."""
+
+    users: TableSettings
+    items: TableSettings
+    interactions: TableSettings
+
+
+class SplitSettings(Settings):
+    """How interactions become past (`knowledge`) and CTR rows (`train`, `valid`, `test`).
+
+    `global_time` cuts one clock at the three shares. `per_user_prefix` (KAR) gives the first
+    min(ceil(n / 2), history_limit) interactions of each user to `knowledge`, and the rest to
+    train, valid or test by user; it is not time-safe across users.
+    """
+
+    protocol: Literal["global_time", "per_user_prefix"] = "global_time"
+    history_limit: Count = 30
+    knowledge_share: Share = 0.5  # global_time only
+    train_share: Share = 0.8  # of the CTR rows (or of the users)
+    valid_share: Share = 0.1
+
+    @model_validator(mode="after")
+    def _shares_leave_a_test_part(self) -> "SplitSettings":
+        if self.train_share + self.valid_share >= 1.0:
+            raise ValueError("train_share + valid_share must stay below 1 to leave a test part")
+        return self
+
+
+class CatalogSettings(Settings):
+    """Where users, items and interactions come from."""
+
+    source: Literal["movielens", "tables"] = "tables"
+    path: Path | None = None  # source: movielens; the folder that holds ml-100k.inter
+    tables: TablesSettings | None = None  # source: tables
+    max_users: Count | None = None  # keep the most active users only
+    max_items: Count | None = None  # keep the most rated items only
+    positive_rating: float = 4.0  # label = rating >= positive_rating
+    timestamp_unit: Literal["s", "ms", "us"] = "s"
+    split: SplitSettings = SplitSettings()
+
+    @model_validator(mode="after")
+    def _source_is_given(self) -> "CatalogSettings":
+        if self.source == "movielens" and self.path is None:
+            raise ValueError("source: movielens needs catalog.path")
+        if self.source == "tables" and self.tables is None:
+            raise ValueError("source: tables needs catalog.tables")
+        return self
+
+
+class EmbeddingSettings(Settings):
+    """LightGCN (He et al., SIGIR'20)."""
+
+    dim: Count = 64
+    layers: Annotated[int, Field(ge=1, le=8)] = 3
+    learning_rate: Positive = 5e-3
+    regularisation: Annotated[float, Field(ge=0.0)] = 1e-4
+    batch_size: Count = 4096
+    max_epochs: Count = 200
+    evaluate_every: Count = 3
+    patience: Count = 5  # evaluations without a better validation Recall@20
+    holdout_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2  # latest part of each user's past
+
+
+class GroupSettings(Settings):
+    """The router and the two kinds of group."""
+
+    min_interactions: Count = 5  # fewer: the attribute route
+    user_groups: Count = 8  # collaborative groups
+    item_groups: Count = 8
+    user_attributes: list[str] = []  # most important first; dropped from the end when too small
+    item_attributes: list[str] = []
+    min_group_size: Count = 8  # of attribute groups
+    representatives: Count = 4  # per group, written in wave 0
+
+
+class LanguageModelSettings(Settings):
+    """Any Hugging Face causal LM: a folder (with `gguf_file` inside) or a hub name."""
+
+    path: str
+    gguf_file: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+class PromptSettings(Settings):
+    """What the LLM is asked."""
+
+    framework: Literal["kar"] = "kar"
+    domain: str = "movie"  # what an item is, as the prompt should call it
+    history_limit: Count = 30  # latest interactions shown of a user
+    max_tokens: Count = 1024  # a longer prompt is an error row
+
+
+class RelaxedSettings(Settings):
+    """LASER: a drafted token may stay if it is in the top k and its probability reaches p."""
+
+    top_k: Annotated[int, Field(ge=1, le=64)] = 2
+    floor: Share = 0.1
+
+
+class GenerationSettings(Settings):
+    """How knowledge is written."""
+
+    kinds: list[Literal["user", "item"]] = ["user", "item"]
+    rule: Literal["strict", "relaxed"] = "relaxed"
+    relaxed: RelaxedSettings = RelaxedSettings()
+    max_new_tokens: Count = 128
+    repetition_penalty: Annotated[float, Field(ge=1.0, le=2.0)] = 1.1
+    waves: Annotated[int, Field(ge=1, le=100)] = 3  # after wave 0
+    max_error_share: Share = 0.01  # more error rows than this: exit code 4
+    block_rows: Count = 64  # rows stored together; at most this many are done twice after a kill
+
+
+class EngineSettings(Settings):
+    """Sizes of the decoding engine. KV memory = batch_rows x max_length x bytes per token."""
+
+    batch_rows: Count = 16
+    max_length: Annotated[int, Field(ge=16)] = 1536  # prompt + output + draft nodes of a row
+    prefill_tokens: Count = 512  # prompt tokens computed per step
+    draft_nodes: Annotated[int, Field(ge=0, le=256)] = 32  # per row, before the budget
+
+
+class PoolSettings(Settings):
+    """The tries."""
+
+    depth: Annotated[int, Field(ge=2, le=64)] = 24
+    max_tokens: Annotated[int, Field(ge=1024)] = 4_000_000  # per pool; the oldest texts leave first
+
+
+class EncoderSettings(Settings):
+    """A sentence-transformers model: folder or hub name."""
+
+    path: str
+    batch_size: Count = 64
+    max_tokens: Count = 256
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+class CtrSettings(Settings):
+    """The CTR check."""
+
+    models: list[Literal["din", "dcnv2"]] = ["din", "dcnv2"]
+    seeds: Annotated[int, Field(ge=2, le=100)] = 5
+    max_epochs: Count = 20
+    patience: Count = 2
+    batch_size: Count = 512
+    learning_rate: Positive = 1e-3
+    weight_decay: Annotated[float, Field(ge=0.0)] = 1e-5
+    embedding_dim: Count = 32
+    adaptor_dim: Count = 32
+    history_length: Count = 20
+    bootstrap: Annotated[int, Field(ge=100)] = 2000
+    min_auc_gain: float | None = None  # below this mean gain of any model: exit code 5
+
+
+class ComparisonSettings(Settings):
+    """Speed measured on a sample of the last wave, every arm in the same process."""
+
+    rows_per_kind: Annotated[int, Field(ge=0)] = 12
+    repeats: Count = 1
+
+
+class ClusterSettings(Settings):
+    """Ray."""
+
+    address: str | None = None  # None starts a local Ray
+    actors: Count | None = None  # None: one per GPU, or one on a machine without
+    object_store_mb: Annotated[int, Field(ge=80)] = 512
+
+
+class RunConfig(Settings):
+    """Everything that decides what a run does."""
+
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
+    seed: Annotated[int, Field(ge=0)] = 2026
+    artifacts: Path = Path("artifacts")
+    catalog: CatalogSettings
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+    groups: GroupSettings = GroupSettings()
+    language_model: LanguageModelSettings
+    prompts: PromptSettings = PromptSettings()
+    generation: GenerationSettings = GenerationSettings()
+    engine: EngineSettings = EngineSettings()
+    pools: PoolSettings = PoolSettings()
+    encoder: EncoderSettings
+    ctr: CtrSettings = CtrSettings()
+    comparison: ComparisonSettings = ComparisonSettings()
+    cluster: ClusterSettings = ClusterSettings()
+
+    @model_validator(mode="after")
+    def _a_row_fits_its_slot(self) -> "RunConfig":
+        need = self.prompts.max_tokens + self.generation.max_new_tokens + self.engine.draft_nodes
+        if need > self.engine.max_length:
+            raise ValueError(
+                f"engine.max_length is {self.engine.max_length}, but prompts.max_tokens + "
+                f"generation.max_new_tokens + engine.draft_nodes = {need}; raise it to {need}"
+            )
+        return self
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a YAML file and apply `a.b=value` overrides (the value is parsed as YAML).
+
+    Raises:
+        ConfigError: the file, a key or a value is unusable; all problems are listed.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
+    for override in overrides:
+        _apply_override(tree, override)
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise ConfigError(f"{path} cannot be used:\n{problems}") from error
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set takes section.key=value, got {override!r}")
+    node = tree
+    for key in keys[:-1]:
+        child = node.setdefault(key, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {override}: {key} is a value, not a section")
+        node = child
+    try:
+        node[keys[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """One pydantic error as one sentence: key, what was given, what is allowed."""
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(location[-1], _keys_of(location[:-1]), n=1, cutoff=0.0)
+        where = ".".join([*location[:-1], near[0]]) if near else "no key"
+        return f"{key}: unknown key; the nearest valid key is {where}"
+    if problem["type"] == "missing":
+        return f"{key}: missing; add it"
+    message = problem["msg"].removeprefix("Value error, ")
+    given = problem["input"]
+    if isinstance(given, dict | BaseModel):
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message}; got {given!r}"
+
+
+def _keys_of(location: list[str]) -> list[str]:
+    """Valid keys of the section at `location`."""
+    section: Any = RunConfig
+    for name in location:
+        field = section.model_fields.get(name)
+        if field is None:
+            return []
+        section = _section_in(field.annotation)
+        if section is None:
+            return []
+    return list(section.model_fields)
+
+
+def _section_in(annotation: Any) -> type[Settings] | None:
+    """The settings class in `X` or `X | None`."""
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    for candidate in candidates:
+        if isinstance(candidate, type) and issubclass(candidate, Settings):
+            return candidate
+    return None

@@ -1,0 +1,1 @@
+"""Token ids in, token ids out: batched decoding with verified draft trees."""

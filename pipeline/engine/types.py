@@ -1,0 +1,127 @@
+"""The shapes that cross the engine's border. This file imports nothing of ours."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+ROOT = -1  # parent of a node that follows the last committed token
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row of work: a prompt to continue."""
+
+    key: str
+    prompt_ids: np.ndarray  # (prompt,) int32
+    max_new_tokens: int
+    group: str = ""
+    previous_ids: np.ndarray | None = None  # earlier knowledge of the same entity, (tokens,) int32
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Guessed continuations of one row, as flat arrays; `parents[i] < i`.
+
+    `survival` is the drafter's estimate that a node and all its ancestors are accepted, so it
+    never grows along a path. `sources` indexes the drafter's sources; `buckets` is the drafter's
+    own mark for each node, handed back with the outcome.
+    """
+
+    token_ids: np.ndarray  # (nodes,) int32
+    parents: np.ndarray  # (nodes,) int32, ROOT for children of the last token
+    survival: np.ndarray  # (nodes,) float32
+    sources: np.ndarray  # (nodes,) int8
+    buckets: np.ndarray  # (nodes,) int32
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @staticmethod
+    def empty() -> "DraftTree":
+        """A tree without nodes: plain decoding."""
+        i32, i8 = np.empty(0, np.int32), np.empty(0, np.int8)
+        return DraftTree(i32, i32, np.empty(0, np.float32), i8, i32)
+
+    def depths(self) -> np.ndarray:
+        """Depth of every node, 1 for children of the root: (nodes,) int32."""
+        depths = np.ones(len(self), np.int32)
+        for node, parent in enumerate(self.parents):
+            if parent != ROOT:
+                depths[node] = depths[parent] + 1
+        return depths
+
+    def prefix(self, keep: np.ndarray) -> "DraftTree":
+        """The sub-tree of the nodes where `keep` (nodes,) bool; must be closed under parents."""
+        renumber = np.cumsum(keep, dtype=np.int32) - 1
+        parents = self.parents[keep]
+        parents = np.where(parents == ROOT, ROOT, renumber[parents]).astype(np.int32)
+        return DraftTree(
+            self.token_ids[keep],
+            parents,
+            self.survival[keep],
+            self.sources[keep],
+            self.buckets[keep],
+        )
+
+
+class RowView(Protocol):
+    """What a drafter may see of a row."""
+
+    @property
+    def request(self) -> Request:
+        """The row's request; `prompt_ids`, `group` and `previous_ids` never change."""
+        ...
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Prompt and committed output, (tokens,) int32, a view valid until the next step."""
+        ...
+
+
+class Drafter(Protocol):
+    """Proposes what the model might say next. A bad guess costs time, never correctness."""
+
+    def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
+        """Give one tree of at most `max_nodes` nodes for every row, in order."""
+        ...
+
+    def observe(self, trees: Sequence[DraftTree], outcomes: Sequence[np.ndarray]) -> None:
+        """Learn from a step. `outcomes[r]` (nodes,) int8: 1 accepted, 0 refused, -1 untested."""
+        ...
+
+
+class NoDraft:
+    """Plain decoding: the baseline, the test double and the off switch."""
+
+    def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
+        """Give empty trees."""
+        return [DraftTree.empty() for _ in rows]
+
+    def observe(self, trees: Sequence[DraftTree], outcomes: Sequence[np.ndarray]) -> None:
+        """Nothing to learn."""
+
+
+@dataclass
+class RowStatistics:
+    """What a row cost and what its drafts earned."""
+
+    forward_passes: int = 0
+    relaxed_tokens: int = 0
+    relaxed_cost: float = 0.0  # nats given up against the most probable token
+    drafted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
+    accepted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
+    drafted_by_depth: np.ndarray = field(default_factory=lambda: np.zeros(32, np.int64))
+    accepted_by_depth: np.ndarray = field(default_factory=lambda: np.zeros(32, np.int64))
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished row."""
+
+    key: str
+    token_ids: np.ndarray  # (new,) int32, without the stop token
+    finish_reason: str  # stop | length | error
+    statistics: RowStatistics
+    error: str = ""

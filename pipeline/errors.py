@@ -1,0 +1,40 @@
+"""Errors a user can act on. Each names the file, row or key at fault and the remedy.
+
+`exit_code` is what a job returns to its scheduler; 0 means done.
+"""
+
+
+class UserError(ValueError):
+    """Something outside the program is wrong; the message says what to change."""
+
+    exit_code = 1
+
+
+class ConfigError(UserError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+    exit_code = 2
+
+
+class DataError(UserError):
+    """An input table, asset or stored dataset is missing, damaged or inconsistent."""
+
+    exit_code = 3
+
+
+class ModelError(UserError):
+    """A language model or encoder cannot be used as configured."""
+
+    exit_code = 3
+
+
+class PartialError(UserError):
+    """More rows failed than the config tolerates; the good rows are stored."""
+
+    exit_code = 4
+
+
+class CheckError(UserError):
+    """The CTR check missed the threshold set in the config; the report is stored."""
+
+    exit_code = 5

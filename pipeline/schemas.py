@@ -1,0 +1,103 @@
+"""Every table that crosses a stage, as Arrow schemas.
+
+One row in, one row out: a row that failed is a row whose `error` is not empty. Ids are strings
+always. Strings and lists are never null; an empty value means "none".
+"""
+
+import pyarrow as pa
+
+KINDS = ("user", "item")
+SPLITS = ("knowledge", "train", "valid", "test")
+SOURCES = ("previous", "own", "group", "global")  # where a drafted token came from, best first
+
+ATTRIBUTES = pa.map_(pa.string(), pa.string())
+
+USERS = pa.schema([("user_id", pa.string()), ("attributes", ATTRIBUTES)])
+
+ITEMS = pa.schema([("item_id", pa.string()), ("title", pa.string()), ("attributes", ATTRIBUTES)])
+
+# Sorted by (timestamp, user_id, item_id), so that ties have one order everywhere.
+# split "knowledge" is the past that prompts, embeddings and groups may see; the rest are CTR rows.
+INTERACTIONS = pa.schema(
+    [
+        ("user_id", pa.string()),
+        ("item_id", pa.string()),
+        ("rating", pa.float32()),
+        ("label", pa.int8()),
+        ("timestamp", pa.int64()),  # seconds since 1970-01-01 UTC
+        ("split", pa.string()),
+    ]
+)
+
+# num_interactions counts edges of the training graph; 0 marks an isolated node, whose vector is
+# zero because an untrained vector looks like a trained one.
+EMBEDDINGS = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("entity_id", pa.string()),
+        ("num_interactions", pa.int32()),
+        ("vector", pa.list_(pa.float32())),
+    ]
+)
+
+GROUPS = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("entity_id", pa.string()),
+        ("route", pa.string()),  # collaborative | attribute
+        ("group_id", pa.string()),
+        ("distance", pa.float32()),  # cosine distance to the group's centroid; 0 if by attribute
+        ("representative", pa.bool_()),  # generated in wave 0, by plain decoding
+    ]
+)
+
+KNOWLEDGE = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("entity_id", pa.string()),
+        ("group_id", pa.string()),
+        ("wave", pa.int32()),
+        ("request_key", pa.string()),  # prompt tokens + parameters + model + rule + pool version
+        ("text", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),  # without the stop token
+        ("finish_reason", pa.string()),  # stop | length | error
+        ("rule", pa.string()),  # plain | strict | relaxed
+        ("pool_version", pa.string()),
+        ("prompt_tokens", pa.int32()),
+        ("source_events", pa.int32()),  # interactions shown in the prompt
+        ("latest_source", pa.int64()),  # timestamp of the latest of them, 0 if none
+        ("forward_passes", pa.int32()),
+        ("relaxed_tokens", pa.int32()),  # accepted although not the most probable
+        ("relaxed_cost", pa.float32()),  # log-probability given up by them, in nats
+        ("drafted_by_source", pa.list_(pa.int32())),  # order of SOURCES
+        ("accepted_by_source", pa.list_(pa.int32())),
+        ("drafted_by_depth", pa.list_(pa.int32())),  # index 0 = children of the last token
+        ("accepted_by_depth", pa.list_(pa.int32())),
+        ("error", pa.string()),
+    ]
+)
+
+FEATURES = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("entity_id", pa.string()),
+        ("source", pa.string()),  # own | none (no usable text: the vector is zero)
+        ("vector", pa.list_(pa.float32())),  # fixed_size_list once the width is known
+    ]
+)
+
+SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
+    "users": (USERS, 1),
+    "items": (ITEMS, 1),
+    "interactions": (INTERACTIONS, 1),
+    "embeddings": (EMBEDDINGS, 1),
+    "groups": (GROUPS, 1),
+    "knowledge": (KNOWLEDGE, 1),
+    "features": (FEATURES, 1),
+}
+
+
+def with_vector_width(schema: pa.Schema, width: int) -> pa.Schema:
+    """Return `schema` with its `vector` column as `fixed_size_list<float>[width]`."""
+    index = schema.get_field_index("vector")
+    return schema.set(index, pa.field("vector", pa.list_(pa.float32(), width)))

@@ -1,0 +1,290 @@
+"""The only reader and writer of Parquet and manifests.
+
+A dataset is `artifacts/<run>/<name>/` with `part-*.parquet` (or other files) and `manifest.json`,
+which is written last: no manifest, no dataset. A dataset is *current* while its fingerprint, a
+hash of its settings, its schema version and the fingerprints of its inputs, is the one wanted.
+A dataset that is not current is moved to `artifacts/<run>/superseded/`, never deleted.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel
+
+from pipeline.errors import DataError
+from pipeline.schemas import SCHEMAS, with_vector_width
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+_BUILDING = "building.json"  # marks an unfinished dataset and the fingerprint it is built for
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a dataset is, and from what it was made."""
+
+    dataset: str
+    schema_version: int
+    fingerprint: str
+    settings: dict[str, Any]
+    inputs: dict[str, str]  # dataset -> fingerprint
+    num_rows: int
+    facts: dict[str, Any] = field(default_factory=dict)  # small results worth reading later
+    created: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A dataset to be made: its fingerprint, and the means to write it."""
+
+    store: "Store"
+    name: str
+    settings: dict[str, Any]
+    inputs: dict[str, str]
+    fingerprint: str
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the dataset on disk is already the one wanted."""
+        manifest = self.store.manifest(self.name)
+        return manifest is not None and manifest.fingerprint == self.fingerprint
+
+    def write(self, table: pa.Table, facts: Mapping[str, Any] | None = None) -> None:
+        """Write a whole dataset at once, atomically."""
+        writer = self.open_writer()
+        writer.clear()
+        writer.append(table)
+        writer.finish(facts)
+
+    def write_files(
+        self,
+        fill: Callable[[Path], None],
+        num_rows: int,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let `fill` write any files into a temporary folder that then becomes the dataset."""
+        target = self.store.path(self.name)
+        temporary = target.with_name(f".{target.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        fill(temporary)
+        self._write_manifest(temporary, num_rows, facts)
+        self.store.set_aside(self.name)
+        temporary.rename(target)
+
+    def open_writer(self) -> "DatasetWriter":
+        """Write part by part; parts that an interrupted run left are kept and can be read."""
+        return DatasetWriter(self)
+
+    def _write_manifest(self, folder: Path, num_rows: int, facts: Mapping[str, Any] | None) -> None:
+        manifest = Manifest(
+            self.name,
+            _schema_version(self.name),
+            self.fingerprint,
+            self.settings,
+            self.inputs,
+            num_rows,
+            dict(facts or {}),
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+        _write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode())
+
+
+class DatasetWriter:
+    """Appends parts to a dataset; each part is complete or absent, the manifest comes last."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._folder = plan.store.path(plan.name)
+        self._schema = SCHEMAS[_table_of(plan.name)][0]
+        if self._building_for() != plan.fingerprint:
+            plan.store.set_aside(plan.name)
+            self._folder.mkdir(parents=True)
+            marker = json.dumps({"fingerprint": plan.fingerprint}).encode()
+            _write_atomically(self._folder / _BUILDING, marker)
+
+    def _building_for(self) -> str | None:
+        marker = self._folder / _BUILDING
+        return json.loads(marker.read_text())["fingerprint"] if marker.is_file() else None
+
+    def clear(self) -> None:
+        """Drop the parts of an interrupted run."""
+        for part in self._parts():
+            part.unlink()
+
+    def existing(self) -> pa.Table:
+        """Rows that are already stored."""
+        return _read_parts(self._parts(), self._schema)
+
+    def append(self, table: pa.Table) -> None:
+        """Store `table` as the next part."""
+        schema = _conform(table, self._schema, self._plan.name)
+        parts = self._parts()
+        number = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
+        part = self._folder / f"part-{number:05d}.parquet"
+        temporary = part.with_suffix(".tmp")
+        pq.write_table(table.cast(schema), temporary, compression="zstd")
+        _sync(temporary)
+        temporary.rename(part)
+
+    def finish(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Declare the dataset complete."""
+        rows = sum(pq.read_metadata(part).num_rows for part in self._parts())
+        self._plan._write_manifest(self._folder, rows, facts)
+        (self._folder / _BUILDING).unlink()
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._folder.glob("part-*.parquet"))
+
+
+class Store:
+    """The datasets of one run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, name: str) -> Path:
+        """Folder of a dataset."""
+        return self.root / name
+
+    def plan(
+        self, name: str, settings: Mapping[str, BaseModel | Any], inputs: Sequence[str] = ()
+    ) -> Plan:
+        """Fix what a dataset depends on.
+
+        Raises:
+            DataError: an input has not been made yet.
+        """
+        plain = {key: _plain(value) for key, value in settings.items()}
+        prints = {source: self.require(source).fingerprint for source in inputs}
+        print_ = fingerprint([name, _schema_version(name), plain, prints])
+        return Plan(self, name, plain, prints, print_)
+
+    def manifest(self, name: str) -> Manifest | None:
+        """The manifest of a complete dataset, else None."""
+        path = self.path(name) / MANIFEST
+        if not path.is_file():
+            return None
+        try:
+            return Manifest(**json.loads(path.read_text()))
+        except (TypeError, json.JSONDecodeError) as error:
+            raise DataError(
+                f"{path} is damaged ({error}); move {path.parent} away and run again"
+            ) from error
+
+    def require(self, name: str) -> Manifest:
+        """The manifest of a dataset that must be complete.
+
+        Raises:
+            DataError: it is not; the message says how to make it.
+        """
+        manifest = self.manifest(name)
+        if manifest is None:
+            raise DataError(
+                f"{self.path(name)} has not been made (or not finished); run the job that writes it"
+            )
+        return manifest
+
+    def read(self, name: str) -> pa.Table:
+        """All rows of a complete dataset, in the order written.
+
+        Raises:
+            DataError: the dataset is missing, damaged, or of another schema version.
+        """
+        manifest = self.require(name)
+        schema, version = SCHEMAS[_table_of(name)]
+        if manifest.schema_version != version:
+            raise DataError(
+                f"{self.path(name)} has schema version {manifest.schema_version}, this program "
+                f"reads {version}; set another `run` name or move the folder away"
+            )
+        table = _read_parts(sorted(self.path(name).glob("part-*.parquet")), schema)
+        if table.num_rows != manifest.num_rows:
+            raise DataError(
+                f"{self.path(name)} holds {table.num_rows} rows, its manifest says "
+                f"{manifest.num_rows}: a part was lost or added; move the folder away and run again"
+            )
+        return table
+
+    def set_aside(self, name: str) -> None:
+        """Move whatever stands in a dataset's place to `superseded/`; say so."""
+        folder = self.path(name)
+        if not folder.exists():
+            return
+        stamp = f"{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 1_000_000:06d}"
+        aside = self.root / "superseded" / f"{name.replace('/', '-')}-{stamp}"
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        folder.rename(aside)
+        log.info("%s was made with other settings or inputs; moved to %s", folder, aside)
+
+
+def fingerprint(value: Any) -> str:
+    """A short stable hash of any JSON value."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _table_of(name: str) -> str:
+    """`waves/2/knowledge` is a `knowledge` table."""
+    return name.rpartition("/")[2]
+
+
+def _schema_version(name: str) -> int:
+    return SCHEMAS[_table_of(name)][1] if _table_of(name) in SCHEMAS else 1
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+
+
+def _conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Schema:
+    """The schema to store `table` under; fails when columns are missing, extra or null."""
+    if table.schema.names != schema.names:
+        raise DataError(f"{name}: columns are {table.schema.names}, expected {schema.names}")
+    for column in schema.names:
+        if table[column].null_count:
+            raise DataError(f"{name}.{column}: {table[column].null_count} null values")
+    if "vector" in schema.names and table.num_rows:
+        lengths = set(pa.compute.list_value_length(table["vector"]).to_pylist())  # pyright: ignore
+        if len(lengths) != 1:
+            raise DataError(f"{name}.vector: widths differ: {sorted(lengths)}")
+        return with_vector_width(schema, lengths.pop())
+    return schema
+
+
+def _read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
+    tables = []
+    for part in parts:
+        try:
+            tables.append(pq.read_table(part))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"{part} is damaged ({error}); move its folder away and run again"
+            ) from error
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(data)
+    _sync(temporary)
+    temporary.rename(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
