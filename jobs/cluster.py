@@ -4,14 +4,24 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from jobs.cli import ROOT
 from pipeline.config import ClusterSettings
 
 
+@dataclass(frozen=True)
+class Workers:
+    """How many model-holding actors a job may start, and what each gets."""
+
+    actors: int
+    gpus_each: int
+    threads_each: int
+
+
 @contextmanager
-def ray_session(settings: ClusterSettings) -> Iterator[None]:
-    """A Ray session for the time of a job; joins the one that is already open, if any.
+def ray_session(settings: ClusterSettings) -> Iterator[Workers]:
+    """A Ray session for a job; joins the one that is already open in this process, if any.
 
     Ray's workers import from the folder the driver was started in, so a stray `features.py` there
     would replace our package: the driver moves to the project's root first.
@@ -21,7 +31,7 @@ def ray_session(settings: ClusterSettings) -> Iterator[None]:
     import ray
 
     if ray.is_initialized():
-        yield
+        yield _workers(settings)
         return
     local = settings.address is None
     ray.init(
@@ -33,7 +43,18 @@ def ray_session(settings: ClusterSettings) -> Iterator[None]:
         runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
     )
     ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
     try:
-        yield
+        yield _workers(settings)
     finally:
         ray.shutdown()
+
+
+def _workers(settings: ClusterSettings) -> Workers:
+    """One actor per GPU; without GPUs one actor with all cores of the machine."""
+    import ray
+
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    actors = settings.actors or max(1, gpus)
+    cores = os.cpu_count() or 1
+    return Workers(actors, 1 if gpus else 0, max(1, cores // actors))

@@ -1,0 +1,213 @@
+"""CATALOG + GROUPS + pools -> KNOWLEDGE, in waves, on Ray Data actors.
+
+    python -m jobs.generate_knowledge --config conf/demo.yaml
+
+Wave 0 writes a few representatives of each group by plain decoding. Then, wave by wave, pools are
+built from all earlier texts and frozen, and the next share of the entities drafts from them.
+Blocks are stored as they come, each with the keys of its rows: a killed run goes on with the rows
+whose keys are missing.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs import cli
+from jobs.build_pools import build_wave, knowledge_name
+from jobs.cluster import ray_session
+from jobs.generation_actor import GenerationActor
+from jobs.progress import heartbeat
+from pipeline.config import RunConfig
+from pipeline.errors import PartialError
+from pipeline.knowledge import PLAIN_WAVE, WaveIdentity, make_tasks, plan_waves
+from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
+from pipeline.prompts import Prompt, build_prompts
+from pipeline.store import Plan, Store
+
+log = logging.getLogger("jobs.generate_knowledge")
+
+CATALOG = ["users", "items", "interactions"]
+Prompts = dict[tuple[str, str], Prompt]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The model and tokenizer of a run."""
+
+    tokenizer: ChatTokenizer
+    model: str  # fingerprint
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Write `waves/<n>/knowledge` for all waves, then `knowledge`."""
+    identity = Identity(
+        load_tokenizer(config.language_model), model_fingerprint(config.language_model)
+    )
+    for wave in range(config.generation.waves + 1):
+        _write_wave(config, store, wave, identity)
+    _merge(config, store)
+
+
+def _write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> None:
+    pools = None
+    if wave != PLAIN_WAVE:
+        pools = build_wave(config, store, wave, identity.tokenizer.fingerprint)
+    plan = plan_wave(config, store, wave, identity)
+    if plan.is_done:
+        log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
+        return
+    tasks = wave_tasks(config, store, wave, identity, pools.fingerprint if pools else "")
+    writer = plan.open_writer()
+    missing = tasks.filter(
+        pc.invert(pc.is_in(tasks["request_key"], writer.existing()["request_key"].combine_chunks()))
+    )
+    log.info(
+        "%s: %d rows to write, %d stored already",
+        plan.name,
+        missing.num_rows,
+        tasks.num_rows - missing.num_rows,
+    )
+    folder = store.path(pools.name) if pools else None
+    for block in _generate(config, missing, wave_rule(config, wave), folder, plan.name):
+        writer.append(block)
+    written = writer.existing()
+    assert written.num_rows == tasks.num_rows, "a row was lost or written twice"
+    writer.finish(_totals(written))
+    log.info("%s: %s", plan.name, _sentence(written))
+
+
+def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> Plan:
+    """What a wave's knowledge depends on."""
+    generation = config.generation.model_dump(
+        mode="json", exclude={"block_rows", "max_error_share"}
+    )
+    settings = {
+        "prompts": config.prompts,
+        "generation": generation,
+        "model": identity.model,
+        "tokenizer": identity.tokenizer.fingerprint,
+    }
+    pools = [] if wave == PLAIN_WAVE else [f"waves/{wave}/pools"]
+    return store.plan(knowledge_name(wave), settings, inputs=[*CATALOG, "groups", *pools])
+
+
+def wave_rule(config: RunConfig, wave: int) -> str:
+    """Wave 0 has no pools to draft from."""
+    return "plain" if wave == PLAIN_WAVE else config.generation.rule
+
+
+def wave_tasks(
+    config: RunConfig, store: Store, wave: int, identity: Identity, pool_version: str
+) -> pa.Table:
+    """The TASKS of a wave, group by group."""
+    groups = store.read("groups")
+    groups = groups.filter(pc.is_in(groups["kind"], pa.array(config.generation.kinds)))
+    chosen = groups.filter(pa.array(plan_waves(groups, config.generation.waves) == wave))
+    chosen = chosen.sort_by([("kind", "descending"), ("group_id", "ascending")])
+    members = list(
+        zip(*(chosen[name].to_pylist() for name in ("kind", "entity_id", "group_id")), strict=True)
+    )
+    wave_identity = WaveIdentity(
+        wave,
+        wave_rule(config, wave),
+        pool_version,
+        identity.model,
+        identity.tokenizer.fingerprint,
+    )
+    prompts = _prompts(config, store)
+    return make_tasks(prompts, members, identity.tokenizer, wave_identity, config.generation)
+
+
+def _prompts(config: RunConfig, store: Store) -> Prompts:
+    tables = [store.read(name) for name in CATALOG]
+    return {
+        (prompt.kind, prompt.entity_id): prompt
+        for kind in config.generation.kinds
+        for prompt in build_prompts(kind, *tables, config.prompts)
+    }
+
+
+def _generate(
+    config: RunConfig, tasks: pa.Table, rule: str, pools: Path | None, what: str
+) -> Iterator[pa.Table]:
+    """Blocks of KNOWLEDGE as the actors finish them."""
+    if not tasks.num_rows:
+        return
+    with ray_session(config.cluster) as workers, heartbeat(log, what, tasks.num_rows) as board:
+        import ray
+
+        size = config.generation.block_rows
+        blocks = [tasks.slice(start, size) for start in range(0, tasks.num_rows, size)]
+        knowledge = ray.data.from_arrow(blocks).map_batches(
+            GenerationActor,
+            fn_constructor_args=(config, rule, pools, workers.threads_each, board),
+            batch_size=None,  # a block is a batch
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=min(workers.actors, len(blocks))),
+            num_cpus=1,
+            num_gpus=workers.gpus_each,
+        )
+        yield from knowledge.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def _merge(config: RunConfig, store: Store) -> None:
+    """All waves as one table: users, then items, in the order of GROUPS."""
+    waves = [knowledge_name(wave) for wave in range(config.generation.waves + 1)]
+    plan = store.plan("knowledge", {}, inputs=[*waves, "groups"])
+    if plan.is_done:
+        log.info("knowledge: up to date, %d rows", store.require("knowledge").num_rows)
+    else:
+        merged = pa.concat_tables([store.read(name) for name in waves])
+        plan.write(_in_group_order(merged, store.read("groups")), _totals(merged))
+        log.info("knowledge: %s", _sentence(merged))
+    totals = store.require("knowledge").facts
+    if totals["errors"] > config.generation.max_error_share * max(totals["rows"], 1):
+        raise PartialError(
+            f"{totals['errors']} of {totals['rows']} rows failed, more than "
+            f"generation.max_error_share {config.generation.max_error_share:.2%}; the others are "
+            f"stored. First error: {totals['first_error']}"
+        )
+
+
+def _in_group_order(knowledge: pa.Table, groups: pa.Table) -> pa.Table:
+    keys = list(zip(groups["kind"].to_pylist(), groups["entity_id"].to_pylist(), strict=True))
+    rank = {key: position for position, key in enumerate(keys)}
+    rows = zip(knowledge["kind"].to_pylist(), knowledge["entity_id"].to_pylist(), strict=True)
+    return knowledge.take(np.argsort([rank[row] for row in rows], kind="stable"))
+
+
+def _totals(knowledge: pa.Table) -> dict[str, Any]:
+    failed = knowledge.filter(pc.not_equal(knowledge["error"], ""))
+    return {
+        "rows": knowledge.num_rows,
+        "errors": failed.num_rows,
+        "first_error": failed["error"][0].as_py() if failed.num_rows else "",
+        "tokens": int(pc.sum(pc.list_value_length(knowledge["token_ids"])).as_py() or 0),
+        "forward_passes": int(pc.sum(knowledge["forward_passes"]).as_py() or 0),
+        "relaxed_tokens": int(pc.sum(knowledge["relaxed_tokens"]).as_py() or 0),
+    }
+
+
+def _sentence(knowledge: pa.Table) -> str:
+    totals = _totals(knowledge)
+    rate = totals["tokens"] / max(totals["forward_passes"], 1)
+    return (
+        f"{totals['rows']} rows, {totals['tokens']} tokens, {rate:.2f} tokens per forward pass, "
+        f"{totals['relaxed_tokens']} relaxed tokens, {totals['errors']} errors"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as a command."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

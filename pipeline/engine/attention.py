@@ -1,0 +1,79 @@
+"""Tree attention as a transformers attention function.
+
+Registered under one name for any model; takes the arena as keys and values and the packed `Step`
+as a forward argument. Grouped-query heads are folded into the query axis, so keys and values are
+never repeated in memory.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+from pipeline.engine.packing import Segment, Step
+
+TREE_ATTENTION = "laser_tree"
+
+
+def tree_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    step: Step,
+    scaling: float,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend from packed queries (1, heads, tokens, dim) to the arena (rows, length, heads, dim).
+
+    Returns (1, tokens, heads, dim). `attention_mask` is not used: a step holds its own masks.
+    """
+    packed = query[0].transpose(0, 1)  # (tokens, heads, dim)
+    output = torch.empty_like(packed)
+    for segment in step.segments:
+        mask = segment.masks[sliding_window or 0]
+        output[segment.packed] = _attend(packed, key, value, segment, mask, scaling)
+    return output[None], None
+
+
+def _attend(
+    packed: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    segment: Segment,
+    mask: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """Attention of one segment's real queries: (tokens, heads, dim)."""
+    rows, width = mask.shape[0], mask.shape[2]
+    heads, dim = packed.shape[1:]
+    kv_heads = key.shape[2]
+    fold = heads // kv_heads
+    query = packed[segment.queries].view(rows, width, kv_heads, fold, dim)
+    folded = query.permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, fold * width, dim)
+    sight = slice(segment.first, segment.last), slice(0, segment.length)
+    result = scaled_dot_product_attention(
+        folded,
+        key[sight].transpose(1, 2),  # (rows, kv_heads, length, dim), a view
+        value[sight].transpose(1, 2),
+        attn_mask=mask.to(packed.dtype).repeat(1, 1, fold, 1),
+        scale=scaling,
+    )
+    result = result.view(rows, kv_heads, fold, width, dim).permute(0, 3, 1, 2, 4)
+    return result.reshape(rows * width, heads, dim)[segment.real]
+
+
+def register() -> None:
+    """Make `TREE_ATTENTION` known to transformers.
+
+    The mask function is registered too: without one, a plain call of the model would silently
+    attend to the future.
+    """
+    AttentionInterface.register(TREE_ATTENTION, tree_attention)  # pyright: ignore[reportArgumentType]
+    AttentionMaskInterface.register(TREE_ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])

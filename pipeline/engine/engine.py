@@ -1,0 +1,147 @@
+"""The decoding engine: continuous batching, draft trees, one packed forward pass per step."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from pipeline.config import EngineSettings
+from pipeline.engine.budget import CostTable, afford
+from pipeline.engine.packing import pack
+from pipeline.engine.profile import measure_costs
+from pipeline.engine.row import Row
+from pipeline.engine.runner import ModelRunner
+from pipeline.engine.scheduler import Scheduler
+from pipeline.engine.types import Drafter, DraftTree, Generation, NoDraft, Request
+from pipeline.engine.verify import Rule, Strict, Verifier, Walk
+
+
+@dataclass
+class EngineStatistics:
+    """Where the time of an engine went, in seconds, and what it made."""
+
+    steps: int = 0
+    packed_tokens: int = 0
+    new_tokens: int = 0
+    draft: float = 0.0
+    forward: float = 0.0
+    verify: float = 0.0
+    bookkeeping: float = 0.0
+
+
+class Engine:
+    """Continues prompts; with any drafter and the strict rule the text is greedy decoding's."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        settings: EngineSettings,
+        stop_ids: Collection[int],
+        repetition_penalty: float = 1.0,
+        costs: CostTable | None = None,
+    ) -> None:
+        """Prepare `model` (see `ModelRunner`) and measure what its steps cost, unless given.
+
+        Decodes plainly until `use` sets a drafter and a rule.
+        """
+        self.runner = ModelRunner(model, settings.batch_rows, settings.max_length)
+        self.costs = costs or measure_costs(self.runner, settings.batch_rows)
+        self.statistics = EngineStatistics()
+        self._settings = settings
+        self._cache = self.runner.cache
+        self.stop_ids = frozenset(stop_ids)
+        self._penalty = repetition_penalty
+        self.use(NoDraft(), Strict())
+
+    def use(self, drafter: Drafter, rule: Rule) -> None:
+        """Change drafts and verification; only while no row is in flight."""
+        self._drafter = drafter
+        self._verifier = Verifier(rule, self.stop_ids, self._penalty)
+        self._scheduler = Scheduler(
+            self._cache, self._settings.batch_rows, self._settings.prefill_tokens
+        )
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Generation]:
+        """Finish all `requests`; generations come as they end, each request exactly once."""
+        self._scheduler.submit(requests)
+        while self._scheduler.has_work:
+            yield from self.step()
+
+    def step(self) -> list[Generation]:
+        """One forward pass for all rows."""
+        clock = _Clock()
+        rows = self._scheduler.admit()
+        if not rows:
+            return self._scheduler.retire()
+        trees = self._propose(rows)
+        self.statistics.draft += clock.lap()
+        step = pack(rows, trees, self._cache.max_length, self.runner.windows, self.runner.device)
+        self.statistics.bookkeeping += clock.lap()
+        hidden = self.runner.forward(step)
+        self.statistics.forward += clock.lap()
+        walks = self._verifier.accept(rows, trees, step.roots, hidden, self.runner.logits)
+        self.statistics.verify += clock.lap()
+        self._commit(rows, walks)
+        self._drafter.observe([walk.tree for walk in walks], [walk.outcomes for walk in walks])
+        self.statistics.steps += 1
+        self.statistics.packed_tokens += len(step)
+        finished = self._scheduler.retire()
+        self.statistics.new_tokens += sum(len(done.token_ids) for done in finished)
+        self.statistics.bookkeeping += clock.lap()
+        return finished
+
+    def _propose(self, rows: Sequence[Row]) -> list[DraftTree]:
+        """Drafts for the rows whose next token this step decides, cut to what pays."""
+        ready = [row for row in rows if row.is_ready]
+        drafts = self._drafter.propose(ready, self._settings.draft_nodes)
+        fitting = [self._fit(row, tree) for row, tree in zip(ready, drafts, strict=True)]
+        base_tokens = sum(row.chunk for row in rows)
+        affordable = iter(afford(fitting, len(ready), base_tokens, self.costs))
+        return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
+
+    def _fit(self, row: Row, tree: DraftTree) -> DraftTree:
+        """Cut a tree to the room behind the row's tokens."""
+        room = self._cache.max_length - len(row.tokens)
+        return tree if len(tree) <= room else tree.prefix(np.arange(len(tree)) < room)
+
+    def _commit(self, rows: Sequence[Row], walks: Sequence[Walk]) -> None:
+        """Keep the keys and values of prompts and accepted nodes."""
+        for row in rows:
+            row.num_cached += row.chunk
+        starts = [walk.row.num_cached for walk in walks]
+        self._cache.keep([walk.row.slot for walk in walks], starts, [walk.path for walk in walks])
+        for walk in walks:
+            walk.row.num_cached += len(walk.path)
+            _count(walk)
+        for row in rows:
+            self._cache.remember(row.slot, row.tokens[: row.num_cached])
+
+
+class _Clock:
+    """Time since the last lap."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        seconds, self._last = now - self._last, now
+        return seconds
+
+
+def _count(walk: Walk) -> None:
+    """Add a walk to its row's statistics."""
+    statistics, tree = walk.row.statistics, walk.tree
+    statistics.forward_passes += 1
+    if not len(tree):
+        return
+    accepted = walk.outcomes == 1
+    depths = np.minimum(tree.depths(), len(statistics.drafted_by_depth)) - 1
+    for drafted, kept, values in (
+        (statistics.drafted_by_source, statistics.accepted_by_source, tree.sources),
+        (statistics.drafted_by_depth, statistics.accepted_by_depth, depths),
+    ):
+        drafted += np.bincount(values, minlength=len(drafted))
+        kept += np.bincount(values[accepted], minlength=len(kept))

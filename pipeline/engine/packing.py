@@ -1,0 +1,168 @@
+"""All rows of a step in one line of tokens, and what each token may attend to.
+
+Linear layers see the packed tokens, no padding. Attention sees *segments*: the rows that decode
+as one padded block, because one masked call per layer beats a loop over rows on a CPU, and every
+row that reads a long piece of its prompt as a block of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numba import njit
+
+from pipeline.engine.row import Row
+from pipeline.engine.types import DraftTree
+
+# A row with more tokens than this in a step would pad all others; it gets its own segment.
+_WIDEST_SHARED_ROW = 80
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows `first..last` of the arena, padded to one width of queries and one length of keys."""
+
+    first: int
+    last: int  # exclusive
+    length: int  # arena positions in sight
+    queries: torch.Tensor  # (rows * width,) packed index of every query, 0 where padded
+    real: torch.Tensor  # (tokens,) index into `queries` of the unpadded ones
+    packed: torch.Tensor  # (tokens,) their packed index
+    masks: dict[int, torch.Tensor]  # sliding window (0: none) -> (rows, 1, width, length) additive
+
+
+@dataclass(frozen=True)
+class Step:
+    """One packed forward pass."""
+
+    token_ids: torch.Tensor  # (tokens,)
+    positions: torch.Tensor  # (tokens,)
+    cache_index: torch.Tensor  # (tokens,) slot * max_length + position in the slot
+    segments: list[Segment]
+    roots: np.ndarray  # (rows,) packed index of the last pending token; node n is at root + 1 + n
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A row's tokens in a step: its chunk of pending tokens as a chain, then its draft nodes."""
+
+    slot: int
+    start: int  # packed index of the first token
+    cached: int
+    parents: np.ndarray  # (tokens,) int32, index in this line, -1 for the first token
+    positions: np.ndarray  # (tokens,) int32
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+
+def pack(
+    rows: Sequence[Row],
+    trees: Sequence[DraftTree],
+    max_length: int,
+    windows: Sequence[int],
+    device: torch.device,
+) -> Step:
+    """Lay out the rows' pending chunks and draft trees for one forward pass.
+
+    `windows` are the sliding windows of the model's layers, 0 for full attention.
+    """
+    lines, tokens, start = [], [], 0
+    for row, tree in zip(rows, trees, strict=True):
+        line = _line_of(row, tree, start)
+        lines.append(line)
+        pending = row.tokens[row.num_cached : row.num_cached + row.chunk]
+        tokens.append(np.concatenate([pending, tree.token_ids]))
+        start += len(line)
+    cache_index = [
+        line.slot * max_length + line.cached + np.arange(len(line), dtype=np.int64)
+        for line in lines
+    ]
+    return Step(
+        token_ids=_tensor(np.concatenate(tokens).astype(np.int64), device),
+        positions=_tensor(
+            np.concatenate([line.positions for line in lines], dtype=np.int64), device
+        ),
+        cache_index=_tensor(np.concatenate(cache_index), device),
+        segments=[_segment(part, windows, device) for part in _partition(lines)],
+        roots=np.array([line.start + row.chunk - 1 for line, row in zip(lines, rows, strict=True)]),
+    )
+
+
+def _line_of(row: Row, tree: DraftTree, start: int) -> _Line:
+    chain = np.arange(-1, row.chunk - 1, dtype=np.int32)
+    parents = np.concatenate([chain, tree.parents + row.chunk], dtype=np.int32)
+    depths = np.concatenate([np.arange(row.chunk), row.chunk - 1 + tree.depths()])
+    return _Line(
+        row.slot, start, row.num_cached, parents, (row.num_cached + depths).astype(np.int32)
+    )
+
+
+def _partition(lines: list[_Line]) -> list[list[_Line]]:
+    """Long lines alone; short ones together."""
+    short = [line for line in lines if len(line) <= _WIDEST_SHARED_ROW]
+    long = [[line] for line in lines if len(line) > _WIDEST_SHARED_ROW]
+    return [short, *long] if short else long
+
+
+def _segment(lines: list[_Line], windows: Sequence[int], device: torch.device) -> Segment:
+    first, last = min(line.slot for line in lines), max(line.slot for line in lines) + 1
+    width = max(len(line) for line in lines)
+    length = max(line.cached + len(line) for line in lines)
+    queries = np.zeros((last - first, width), np.int64)
+    real = np.zeros((last - first, width), bool)
+    for line in lines:
+        queries[line.slot - first, : len(line)] = line.start + np.arange(len(line))
+        real[line.slot - first, : len(line)] = True
+    real_index = np.flatnonzero(real)
+    return Segment(
+        first,
+        last,
+        length,
+        queries=_tensor(queries.ravel(), device),
+        real=_tensor(real_index, device),
+        packed=_tensor(queries.ravel()[real_index], device),
+        masks={
+            window: _tensor(_mask(lines, first, last, width, length, window), device)
+            for window in windows
+        },
+    )
+
+
+def _mask(
+    lines: list[_Line], first: int, last: int, width: int, length: int, window: int
+) -> np.ndarray:
+    """(rows, 1, width, length) float32: 0 where a query sees a key, -inf elsewhere."""
+    mask = np.full((last - first, 1, width, length), -np.inf, np.float32)
+    mask[:, :, :, 0] = 0.0  # a padded query must see something, or softmax gives NaN
+    for line in lines:
+        rows = mask[line.slot - first, 0, : len(line)]
+        rows[:, 0] = -np.inf
+        reveal(rows, line.cached, line.parents, line.positions, window or np.iinfo(np.int32).max)
+    return mask
+
+
+@njit(cache=True)
+def reveal(
+    mask: np.ndarray, cached: int, parents: np.ndarray, positions: np.ndarray, window: int
+) -> None:
+    """Let every token see the cached tokens, its ancestors and itself, if within the window.
+
+    `mask` is (tokens, keys). Cached token k stands at position k; token j of the line at arena
+    position `cached + j` but at position `positions[j]` of the text, which counts for the window.
+    """
+    for query in range(len(parents)):
+        oldest = positions[query] - window + 1  # first position in the window
+        mask[query, max(0, oldest) : cached] = 0.0
+        key = query
+        while key >= 0 and positions[key] >= oldest:
+            mask[query, cached + key] = 0.0
+            key = parents[key]
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(array).to(device)

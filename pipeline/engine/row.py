@@ -1,0 +1,74 @@
+"""A row in flight: its tokens, how much of them is cached, and why it ended."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from pipeline.engine.types import Generation, Request, RowStatistics
+
+
+class Row:
+    """The state of one request while it holds a slot of the KV cache.
+
+    `num_cached` tokens have keys and values in the cache; the rest of `tokens` is pending. While
+    a row decodes exactly one token is pending: the last one, the root of its draft tree.
+    """
+
+    def __init__(self, request: Request, slot: int) -> None:
+        prompt = request.prompt_ids
+        self.request = request
+        self.slot = slot
+        self.num_cached = 0
+        self.is_started = False  # whether anything of the prompt was computed for this row
+        self.chunk = 0  # pending tokens computed in this step
+        self.finish_reason = ""
+        self.statistics = RowStatistics()
+        self._buffer = np.empty(len(prompt) + request.max_new_tokens, np.int32)
+        self._buffer[: len(prompt)] = prompt
+        self._num_tokens = len(prompt)
+        self._distinct = dict.fromkeys(prompt.tolist())  # insertion-ordered set
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Prompt and output so far, (tokens,) int32."""
+        return self._buffer[: self._num_tokens]
+
+    @property
+    def output(self) -> np.ndarray:
+        """Output so far, (new,) int32."""
+        return self._buffer[len(self.request.prompt_ids) : self._num_tokens]
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens without keys and values."""
+        return self._num_tokens - self.num_cached
+
+    @property
+    def num_remaining(self) -> int:
+        """New tokens still allowed."""
+        return len(self._buffer) - self._num_tokens
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this step computes the last pending token, so that the next can be chosen."""
+        return 0 < self.chunk == self.num_pending
+
+    @property
+    def distinct_tokens(self) -> list[int]:
+        """Every token id in prompt and output once."""
+        return list(self._distinct)
+
+    def append(self, token: int, stop_ids: Collection[int]) -> None:
+        """Take the next token; stops are judged here, in token order."""
+        if token in stop_ids:
+            self.finish_reason = "stop"
+            return
+        self._buffer[self._num_tokens] = token
+        self._num_tokens += 1
+        self._distinct[token] = None
+        if not self.num_remaining:
+            self.finish_reason = "length"
+
+    def generation(self) -> Generation:
+        """The finished row."""
+        return Generation(self.request.key, self.output.copy(), self.finish_reason, self.statistics)

@@ -1,0 +1,131 @@
+"""The language model and its tokenizer: loading, chat prompts, identity.
+
+Nothing executable is loaded from a model's folder (`trust_remote_code` stays off).
+"""
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from pipeline.config import LanguageModelSettings
+from pipeline.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+_WEIGHTS = ("*.safetensors", "*.gguf", "*.bin")
+_SAMPLE = 2**20  # bytes hashed at each end of a weight file
+
+
+@dataclass(frozen=True)
+class ChatTokenizer:
+    """Turns one user message into prompt token ids, and output ids into text."""
+
+    tokenizer: Any
+    fingerprint: str
+
+    def encode(self, message: str) -> np.ndarray:
+        """Token ids of a chat with one user message, ready for the answer: (tokens,) int32.
+
+        Special tokens written in the message are broken up, so that text from a catalog cannot
+        end the turn or open another. A tokenizer without a chat template gets the bare message.
+        """
+        for special in self.tokenizer.all_special_tokens:
+            message = message.replace(special, " ".join(special))
+        if self.tokenizer.chat_template is None:
+            return np.array(self.tokenizer(message)["input_ids"], np.int32)
+        chat = [{"role": "user", "content": message}]
+        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        return np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+
+    def decode(self, token_ids: np.ndarray) -> str:
+        """Text of output ids, without special tokens."""
+        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True).strip()
+
+
+def load_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
+    """Load the tokenizer that belongs to the configured model.
+
+    Raises:
+        ModelError: there is no usable tokenizer at `language_model.path`.
+    """
+    tokenizer = _load(AutoTokenizer, settings)
+    vocabulary = sorted(tokenizer.get_vocab().items())
+    digest = hashlib.sha256(repr((vocabulary, tokenizer.chat_template)).encode()).hexdigest()
+    return ChatTokenizer(tokenizer, digest[:16])
+
+
+def load_model(settings: LanguageModelSettings) -> PreTrainedModel:
+    """Load the causal LM, in evaluation mode, on its device.
+
+    Raises:
+        ModelError: there is no usable model at `language_model.path`.
+    """
+    dtype = getattr(torch, settings.dtype)
+    model = _load(AutoModelForCausalLM, settings, dtype=dtype)
+    return model.to(_device(settings)).eval()
+
+
+def stop_ids_of(model: PreTrainedModel) -> frozenset[int]:
+    """Tokens that end an answer.
+
+    Raises:
+        ModelError: the model names none; its rows would all run to their length limit.
+    """
+    generation: Any = model.generation_config
+    stop = generation.eos_token_id if generation else model.config.eos_token_id
+    if stop is None:
+        raise ModelError("the model's generation_config names no eos_token_id")
+    return frozenset([stop] if isinstance(stop, int) else stop)
+
+
+def model_fingerprint(settings: LanguageModelSettings) -> str:
+    """Identity of the weights: names, sizes and both ends of every weight file, and the dtype."""
+    folder = Path(settings.path)
+    digest = hashlib.sha256(f"{settings.dtype}".encode())
+    if not folder.is_dir():  # a hub name
+        digest.update(settings.path.encode())
+        return digest.hexdigest()[:16]
+    files = [folder / settings.gguf_file] if settings.gguf_file else _weight_files(folder)
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name}:{size}".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(_SAMPLE))
+            stream.seek(max(0, size - _SAMPLE))
+            digest.update(stream.read(_SAMPLE))
+    return digest.hexdigest()[:16]
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern))
+
+
+def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
+    if settings.gguf_file is not None:
+        file = Path(settings.path) / settings.gguf_file
+        if not file.is_file():
+            raise ModelError(
+                f"language_model: {file} does not exist; run `make assets`, or set "
+                "language_model.path and language_model.gguf_file to a model you have"
+            )
+        options["gguf_file"] = settings.gguf_file
+    transformers_logging.disable_progress_bar()
+    try:
+        return kind.from_pretrained(settings.path, **options)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"language_model.path {settings.path!r} cannot be loaded as {kind.__name__}: {error}"
+        ) from error
+
+
+def _device(settings: LanguageModelSettings) -> torch.device:
+    if settings.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(settings.device)

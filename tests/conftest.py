@@ -1,0 +1,130 @@
+"""Tiny random models and drafters for the tests of everything that decodes."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen3Config,
+)
+
+from pipeline.engine.types import DraftTree, RowView
+
+VOCAB = 61
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+CONFIGS = {
+    "llama": lambda: LlamaConfig(**SIZES),
+    "qwen3": lambda: Qwen3Config(**SIZES, head_dim=8),
+    "mistral": lambda: MistralConfig(**SIZES, sliding_window=12),
+    "gemma3": lambda: Gemma3TextConfig(
+        **SIZES, head_dim=8, sliding_window=12, query_pre_attn_scalar=8
+    ),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Callable[[str], PreTrainedModel]:
+    """Build a tiny random model by family name; the same weights every time."""
+
+    def build(family: str) -> PreTrainedModel:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(CONFIGS[family]()).eval()
+        with torch.no_grad():  # spread the logits, so that argmax never hangs on rounding
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(4.0)
+        return model
+
+    return build
+
+
+class NoiseDrafter:
+    """Lies: random trees with random claims of survival."""
+
+    def __init__(self, vocab: int = VOCAB, seed: int = 0) -> None:
+        self._random = np.random.default_rng(seed)
+        self._vocab = vocab
+
+    def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
+        return [self._tree(int(self._random.integers(0, max_nodes + 1))) for _ in rows]
+
+    def observe(self, trees: Sequence[DraftTree], outcomes: Sequence[np.ndarray]) -> None:
+        for tree, outcome in zip(trees, outcomes, strict=True):
+            assert len(tree) == len(outcome)
+
+    def _tree(self, size: int) -> DraftTree:
+        parents = [int(self._random.integers(-1, node)) for node in range(size)]
+        survival = np.ones(size, np.float32)
+        for node, parent in enumerate(parents):
+            above = 1.0 if parent == -1 else survival[parent]
+            survival[node] = above * self._random.uniform(0.5, 1.0)
+        return DraftTree(
+            self._random.integers(0, self._vocab, size).astype(np.int32),
+            np.array(parents, np.int32),
+            survival,
+            np.zeros(size, np.int8),
+            np.zeros(size, np.int32),
+        )
+
+
+class OracleDrafter:
+    """Knows each row's continuation, and hides it among wrong siblings."""
+
+    def __init__(self, continuations: dict[str, np.ndarray], depth: int = 6) -> None:
+        self._continuations = continuations
+        self._depth = depth
+
+    def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
+        return [self._tree(row, max_nodes) for row in rows]
+
+    def observe(self, trees: Sequence[DraftTree], outcomes: Sequence[np.ndarray]) -> None:
+        pass
+
+    def _tree(self, row: RowView, max_nodes: int) -> DraftTree:
+        done = len(row.tokens) - len(row.request.prompt_ids)
+        coming = self._continuations[row.request.key][done : done + self._depth]
+        tokens, parents, last = [], [], -1
+        for token in coming:
+            tokens += [(token + 1) % VOCAB, token]  # a wrong sibling first
+            parents += [last, last]
+            last = len(tokens) - 1
+        size = min(len(tokens), max_nodes)
+        return DraftTree(
+            np.array(tokens[:size], np.int32),
+            np.array(parents[:size], np.int32),
+            np.ones(size, np.float32),
+            np.full(size, 2, np.int8),
+            np.zeros(size, np.int32),
+        )
+
+
+@pytest.fixture(scope="session")
+def noise_drafter() -> type[NoiseDrafter]:
+    return NoiseDrafter
+
+
+@pytest.fixture(scope="session")
+def oracle_drafter() -> type[OracleDrafter]:
+    return OracleDrafter

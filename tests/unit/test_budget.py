@@ -1,0 +1,82 @@
+"""The draft budget picks what raises tokens per second, against brute force."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.engine.budget import CostTable, afford
+from pipeline.engine.types import DraftTree
+
+
+def chain_or_tree(random, size):
+    parents = np.array([random.integers(-1, node) for node in range(size)], np.int32)
+    survival = np.ones(size, np.float32)
+    for node, parent in enumerate(parents):
+        survival[node] = (survival[parent] if parent >= 0 else 1.0) * random.uniform(0.1, 1.0)
+    zeros = np.zeros(size)
+    return DraftTree(zeros.astype("i4"), parents, survival, zeros.astype("i1"), zeros.astype("i4"))
+
+
+def table(marginal, head=0.0):
+    """One second for up to 4 tokens, then `marginal` seconds a token."""
+    tokens = np.array([1, 4, 1004])
+    seconds = np.array([1.0, 1.0, 1.0 + 1000 * marginal])
+    return CostTable(np.array([1, 64]), tokens, np.array([seconds, seconds]), np.full(2, head))
+
+
+def goodput(trees, keeps, rows, costs):
+    survival = sum(
+        float(tree.survival[keep].sum()) for tree, keep in zip(trees, keeps, strict=True)
+    )
+    nodes = sum(int(keep.sum()) for keep in keeps)
+    seconds = costs.forward_seconds(rows, np.array([rows + nodes]))[0]
+    seconds += (1 + survival / rows) * costs.head_seconds(rows)
+    return (rows + survival) / seconds
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), marginal=st.sampled_from([0.0, 0.02, 0.1, 0.3, 1.0]))
+def test_no_other_choice_of_nodes_is_better(seed, marginal):
+    random = np.random.default_rng(seed)
+    trees = [chain_or_tree(random, int(random.integers(0, 6))) for _ in range(2)]
+    costs = table(marginal, head=0.05)
+    chosen = afford(trees, 2, 2, costs)
+    sizes = [len(tree) for tree in trees]
+    best = 0.0
+    for bits in itertools.product([False, True], repeat=sum(sizes)):
+        keeps = np.split(np.array(bits, bool), np.cumsum(sizes)[:-1])
+        closed = all(
+            keep[tree.parents[node]]
+            for tree, keep in zip(trees, keeps, strict=True)
+            for node in np.flatnonzero(keep)
+            if tree.parents[node] >= 0
+        )
+        if closed:
+            best = max(best, goodput(trees, keeps, 2, costs))
+    all_kept = [np.ones(len(tree), bool) for tree in chosen]
+    assert goodput(chosen, all_kept, 2, costs) == pytest.approx(best, rel=1e-5)
+    for tree in chosen:
+        assert all(parent < node for node, parent in enumerate(tree.parents))
+
+
+def test_free_nodes_are_all_kept_and_dear_ones_are_not():
+    trees = [chain_or_tree(np.random.default_rng(0), 8)]
+    assert len(afford(trees, 1, 1, table(0.0))[0]) == 8
+    dear = CostTable(np.array([1]), np.array([1, 2]), np.array([[1.0, 9.0]]), np.zeros(1))
+    assert len(afford(trees, 1, 1, dear)[0]) == 0
+
+
+def test_no_rows_and_no_drafts_cost_nothing():
+    assert afford([], 0, 0, table(0.1)) == []
+    assert len(afford([DraftTree.empty()], 1, 1, table(0.1))[0]) == 0
+
+
+def test_costs_are_interpolated_between_batch_sizes():
+    costs = CostTable(
+        np.array([1, 5]), np.array([1, 11]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 4.0])
+    )
+    assert costs.forward_seconds(3, np.array([6]))[0] == pytest.approx(2.5)
+    assert costs.head_seconds(3) == pytest.approx(2.0)

@@ -1,0 +1,191 @@
+"""Strict decoding is greedy `generate`, token by token, whatever is drafted."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.config import EngineSettings
+from pipeline.engine.budget import CostTable
+from pipeline.engine.engine import Engine
+from pipeline.engine.types import Generation, NoDraft, Request
+from pipeline.engine.verify import Relaxed, Strict
+
+FAMILIES = ["llama", "qwen3", "mistral", "gemma3"]
+STOP = 2
+PENALTY = 1.2
+NEW = 20
+# Nodes cost nothing, so the budget keeps every draft and the tests see them all.
+FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)), np.zeros(2))
+SETTINGS = EngineSettings(batch_rows=4, max_length=128, prefill_tokens=24, draft_nodes=12)
+
+
+def make_engine(model, sizes=SETTINGS, penalty=PENALTY):
+    return Engine(model, sizes, [STOP], penalty, costs=FREE)
+
+
+def make_prompts(count=9, seed=1, longest=60):
+    """Ragged prompts; two families share a prefix, some are longer than a prefill chunk."""
+    random = np.random.default_rng(seed)
+    shared = random.integers(3, 61, 30)
+    prompts = []
+    for index in range(count):
+        own = random.integers(3, 61, int(random.integers(1, longest)))
+        prompts.append(np.concatenate([shared, own]) if index % 2 else own)
+    return [prompt.astype(np.int32) for prompt in prompts]
+
+
+def greedy(model, prompt, new=NEW, penalty=PENALTY):
+    """The oracle: transformers' own greedy search, one row at a time."""
+    with torch.inference_mode():
+        output = model.generate(
+            torch.from_numpy(prompt.astype(np.int64))[None],
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=new,
+            do_sample=False,
+            repetition_penalty=penalty,
+            eos_token_id=STOP,
+            pad_token_id=0,
+        )[0, len(prompt) :].numpy()
+    stops = np.flatnonzero(output == STOP)
+    return output[: stops[0]] if len(stops) else output
+
+
+def requests_for(prompts, new=NEW):
+    return [Request(str(i), prompt, new) for i, prompt in enumerate(prompts)]
+
+
+def run(engine, requests) -> dict[str, Generation]:
+    generations = list(engine.generate(requests))
+    assert len({g.key for g in generations}) == len(generations) == len(requests)
+    return {g.key: g for g in generations}
+
+
+@pytest.fixture
+def drafter(request, noise_drafter, oracle_drafter):
+    """By name; the oracle drafter needs to be told the truth first."""
+
+    def build(name, truth):
+        return {
+            "none": NoDraft(),
+            "noise": noise_drafter(),
+            "oracle": oracle_drafter({str(i): ids for i, ids in enumerate(truth)}),
+        }[name]
+
+    return build
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("drafts", ["none", "noise", "oracle"])
+def test_strict_equals_greedy_generate(family, drafts, tiny_model, drafter):
+    prompts = make_prompts()
+    truth = [greedy(tiny_model(family), prompt) for prompt in prompts]
+    engine = make_engine(tiny_model(family))
+    engine.use(drafter(drafts, truth), Strict())
+    results = run(engine, requests_for(prompts))
+    for index, expected in enumerate(truth):
+        assert results[str(index)].token_ids.tolist() == expected.tolist()
+        reason = "length" if len(expected) == NEW else "stop"
+        assert results[str(index)].finish_reason == reason
+    if drafts == "oracle":
+        passes = sum(r.statistics.forward_passes for r in results.values())
+        tokens = sum(map(len, truth))
+        assert tokens > 2.5 * passes  # drafts are really used
+
+
+def test_some_row_stops_and_some_row_runs_to_its_limit(tiny_model):
+    """Guards the tests above: both endings occur among their prompts."""
+    lengths = [len(greedy(tiny_model("llama"), prompt)) for prompt in make_prompts(24)]
+    assert min(lengths) < NEW
+    assert max(lengths) == NEW
+
+
+@pytest.mark.parametrize("new", [1, 2, 3, 5])
+def test_length_limit_inside_a_draft(new, tiny_model, oracle_drafter):
+    prompts = make_prompts()
+    truth = [greedy(tiny_model("llama"), prompt, NEW) for prompt in prompts]
+    engine = make_engine(tiny_model("llama"))
+    engine.use(oracle_drafter({str(i): ids for i, ids in enumerate(truth)}), Strict())
+    results = run(engine, requests_for(prompts, new))
+    for index, expected in enumerate(truth):
+        assert results[str(index)].token_ids.tolist() == expected[:new].tolist()
+
+
+@pytest.mark.parametrize("rule", ["strict", "relaxed"])
+def test_stop_token_inside_a_draft_ends_the_row_there(rule, tiny_model, oracle_drafter):
+    """The drafter proposes the stop token where it comes and goes on behind it."""
+    model = tiny_model("llama")
+    prompt, expected = next(
+        (prompt, ids)
+        for prompt in make_prompts(40, seed=5)
+        if 3 < len(ids := greedy(model, prompt)) < NEW - 4
+    )
+    beyond = np.concatenate([expected, [STOP], expected])
+    engine = make_engine(tiny_model("llama"))
+    rules = {"strict": Strict(), "relaxed": Relaxed(1, 0.0, frozenset([STOP]))}
+    engine.use(oracle_drafter({"0": beyond}), rules[rule])
+    result = run(engine, requests_for([prompt]))["0"]
+    assert result.token_ids.tolist() == expected.tolist()
+    assert result.finish_reason == "stop"
+    assert result.statistics.accepted_by_source.sum() <= len(expected) + 1
+
+
+def test_one_empty_and_one_over_long_prompt_fail_alone(tiny_model):
+    prompts = make_prompts(5)
+    truth = [greedy(tiny_model("llama"), prompt) for prompt in prompts]
+    prompts.insert(2, np.empty(0, np.int32))
+    prompts.insert(4, np.full(120, 7, np.int32))
+    truth.insert(2, None)
+    truth.insert(4, None)
+    results = run(make_engine(tiny_model("llama")), requests_for(prompts))
+    for index, expected in enumerate(truth):
+        result = results[str(index)]
+        if expected is None:
+            assert result.finish_reason == "error"
+            assert not len(result.token_ids)
+        else:
+            assert result.token_ids.tolist() == expected.tolist()
+    assert "empty" in results["2"].error
+    assert "max_length" in results["4"].error
+
+
+def test_a_tree_is_cut_to_the_room_behind_a_row(tiny_model, noise_drafter):
+    """Prompt + output fill the slot exactly; drafts must not run over into the next row."""
+    prompt = make_prompts(1, longest=30)[0]
+    sizes = EngineSettings(
+        batch_rows=2, max_length=max(16, len(prompt) + NEW), prefill_tokens=24, draft_nodes=40
+    )
+    engine = make_engine(tiny_model("llama"), sizes=sizes)
+    engine.use(noise_drafter(), Strict())
+    results = run(engine, requests_for([prompt, prompt, prompt]))
+    expected = greedy(tiny_model("llama"), prompt).tolist()
+    assert [r.token_ids.tolist() for r in results.values()] == [expected] * 3
+
+
+def test_shared_prefixes_are_computed_once(tiny_model):
+    random = np.random.default_rng(3)
+    shared = random.integers(3, 61, 40)
+    prompts = [np.append(shared, [index + 3]).astype(np.int32) for index in range(6)]
+    engine = make_engine(tiny_model("llama"))
+    results = run(engine, requests_for(prompts, 1))
+    assert engine.statistics.packed_tokens <= 41 + 5 * 2
+    for index, prompt in enumerate(prompts):
+        assert (
+            results[str(index)].token_ids.tolist()
+            == greedy(tiny_model("llama"), prompt, 1).tolist()
+        )
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 5), count=st.integers(1, 7))
+def test_any_drafter_changes_speed_only(tiny_model, noise_drafter, seed, rows, count):
+    """Property: noise drafts, batch size and chunk size do not change a row's text."""
+    sizes = EngineSettings(batch_rows=rows, max_length=128, prefill_tokens=16, draft_nodes=9)
+    prompts = make_prompts(count, seed=seed)
+    plain = run(make_engine(tiny_model("mistral")), requests_for(prompts, 8))
+    engine = make_engine(tiny_model("mistral"), sizes=sizes)
+    engine.use(noise_drafter(seed=seed), Strict())
+    noisy = run(engine, requests_for(prompts, 8))
+    for key, generation in plain.items():
+        assert noisy[key].token_ids.tolist() == generation.token_ids.tolist()
