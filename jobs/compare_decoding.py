@@ -7,6 +7,9 @@ The rows are a sample of the last wave, whose pools do not hold their own texts.
 decoding, strict and relaxed. Arms take turns, so that a busy moment of the machine hits all.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import json
 import logging
 import platform

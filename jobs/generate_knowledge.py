@@ -8,6 +8,9 @@ Blocks are stored as they come, each with the keys of its rows: a killed run goe
 whose keys are missing.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -126,11 +129,11 @@ def wave_tasks(
 
 
 def _prompts(config: RunConfig, store: Store) -> Prompts:
-    tables = [store.read(name) for name in CATALOG]
+    users, items, interactions = (store.read(name) for name in CATALOG)
     return {
         (prompt.kind, prompt.entity_id): prompt
         for kind in config.generation.kinds
-        for prompt in build_prompts(kind, *tables, config.prompts)
+        for prompt in build_prompts(kind, users, items, interactions, config.prompts)
     }
 
 

@@ -51,7 +51,7 @@ def _attend(
     scaling: float,
 ) -> torch.Tensor:
     """Attention of one segment's real queries: (tokens, heads, dim)."""
-    rows, width = mask.shape[0], mask.shape[2]
+    rows, width = segment.last - segment.first, segment.width
     heads, dim = packed.shape[1:]
     kv_heads = key.shape[2]
     fold = heads // kv_heads
@@ -62,7 +62,7 @@ def _attend(
         folded,
         key[sight].transpose(1, 2),  # (rows, kv_heads, length, dim), a view
         value[sight].transpose(1, 2),
-        attn_mask=mask.to(packed.dtype).repeat(1, 1, fold, 1),
+        attn_mask=mask,
         scale=scaling,
     )
     result = result.view(rows, kv_heads, fold, width, dim).permute(0, 3, 1, 2, 4)

@@ -77,7 +77,7 @@ class Engine:
             return self._scheduler.retire()
         trees = self._propose(rows)
         self.statistics.draft += clock.lap()
-        step = pack(rows, trees, self._cache.max_length, self.runner.windows, self.runner.device)
+        step = pack(rows, trees, self.runner.layout)
         self.statistics.bookkeeping += clock.lap()
         hidden = self.runner.forward(step)
         self.statistics.forward += clock.lap()

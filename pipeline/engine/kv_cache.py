@@ -40,6 +40,11 @@ class KVCache:
         """Slots for tokens and draft nodes per row."""
         return self.keys.shape[2]
 
+    @property
+    def num_heads(self) -> int:
+        """Key-value heads."""
+        return self.keys.shape[3]
+
     def get_seq_length(self, *_: Any) -> int:
         """Asked for by some models; positions are always given, so it decides nothing."""
         return 0

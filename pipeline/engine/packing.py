@@ -20,6 +20,17 @@ _WIDEST_SHARED_ROW = 80
 
 
 @dataclass(frozen=True)
+class Layout:
+    """What packing must know of the model and the arena."""
+
+    max_length: int  # arena positions per row
+    windows: tuple[int, ...]  # sliding windows of the layers, 0 for full attention
+    fold: int  # query heads per key-value head
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
 class Segment:
     """Rows `first..last` of the arena, padded to one width of queries and one length of keys."""
 
@@ -29,7 +40,8 @@ class Segment:
     queries: torch.Tensor  # (rows * width,) packed index of every query, 0 where padded
     real: torch.Tensor  # (tokens,) index into `queries` of the unpadded ones
     packed: torch.Tensor  # (tokens,) their packed index
-    masks: dict[int, torch.Tensor]  # sliding window (0: none) -> (rows, 1, width, length) additive
+    width: int
+    masks: dict[int, torch.Tensor]  # window -> additive (rows, 1, fold * width, length)
 
 
 @dataclass(frozen=True)
@@ -60,35 +72,24 @@ class _Line:
         return len(self.parents)
 
 
-def pack(
-    rows: Sequence[Row],
-    trees: Sequence[DraftTree],
-    max_length: int,
-    windows: Sequence[int],
-    device: torch.device,
-) -> Step:
-    """Lay out the rows' pending chunks and draft trees for one forward pass.
-
-    `windows` are the sliding windows of the model's layers, 0 for full attention.
-    """
+def pack(rows: Sequence[Row], trees: Sequence[DraftTree], layout: Layout) -> Step:
+    """Lay out the rows' pending chunks and draft trees for one forward pass."""
     lines, tokens, start = [], [], 0
     for row, tree in zip(rows, trees, strict=True):
         line = _line_of(row, tree, start)
         lines.append(line)
         pending = row.tokens[row.num_cached : row.num_cached + row.chunk]
-        tokens.append(np.concatenate([pending, tree.token_ids]))
+        tokens.append(np.concatenate([pending, tree.token_ids], dtype=np.int64))
         start += len(line)
-    cache_index = [
-        line.slot * max_length + line.cached + np.arange(len(line), dtype=np.int64)
-        for line in lines
-    ]
+    positions = np.concatenate([line.positions for line in lines], dtype=np.int64)
+    cache_index = np.concatenate(
+        [line.slot * layout.max_length + line.cached + np.arange(len(line)) for line in lines]
+    )
     return Step(
-        token_ids=_tensor(np.concatenate(tokens).astype(np.int64), device),
-        positions=_tensor(
-            np.concatenate([line.positions for line in lines], dtype=np.int64), device
-        ),
-        cache_index=_tensor(np.concatenate(cache_index), device),
-        segments=[_segment(part, windows, device) for part in _partition(lines)],
+        token_ids=torch.from_numpy(np.concatenate(tokens)).to(layout.device),
+        positions=torch.from_numpy(positions).to(layout.device),
+        cache_index=torch.from_numpy(cache_index).to(layout.device),
+        segments=[_segment(part, layout) for part in _partition(lines)],
         roots=np.array([line.start + row.chunk - 1 for line, row in zip(lines, rows, strict=True)]),
     )
 
@@ -109,27 +110,29 @@ def _partition(lines: list[_Line]) -> list[list[_Line]]:
     return [short, *long] if short else long
 
 
-def _segment(lines: list[_Line], windows: Sequence[int], device: torch.device) -> Segment:
+def _segment(lines: list[_Line], layout: Layout) -> Segment:
     first, last = min(line.slot for line in lines), max(line.slot for line in lines) + 1
     width = max(len(line) for line in lines)
     length = max(line.cached + len(line) for line in lines)
     queries = np.zeros((last - first, width), np.int64)
-    real = np.zeros((last - first, width), bool)
+    is_real = np.zeros((last - first, width), bool)
     for line in lines:
         queries[line.slot - first, : len(line)] = line.start + np.arange(len(line))
-        real[line.slot - first, : len(line)] = True
-    real_index = np.flatnonzero(real)
+        is_real[line.slot - first, : len(line)] = True
+    real = np.flatnonzero(is_real)
+    masks = {}
+    for window in layout.windows:
+        mask = torch.from_numpy(_mask(lines, first, last, width, length, window))
+        masks[window] = mask.repeat(1, 1, layout.fold, 1).to(layout.device, layout.dtype)
     return Segment(
         first,
         last,
         length,
-        queries=_tensor(queries.ravel(), device),
-        real=_tensor(real_index, device),
-        packed=_tensor(queries.ravel()[real_index], device),
-        masks={
-            window: _tensor(_mask(lines, first, last, width, length, window), device)
-            for window in windows
-        },
+        queries=torch.from_numpy(queries.ravel()).to(layout.device),
+        real=torch.from_numpy(real).to(layout.device),
+        packed=torch.from_numpy(queries.ravel()[real]).to(layout.device),
+        width=width,
+        masks=masks,
     )
 
 
@@ -162,7 +165,3 @@ def reveal(
         while key >= 0 and positions[key] >= oldest:
             mask[query, cached + key] = 0.0
             key = parents[key]
-
-
-def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(array).to(device)

@@ -57,7 +57,7 @@ def _step(runner: ModelRunner, rows: int, tokens_per_row: int) -> Step:
         row.num_cached, row.chunk = cached, tokens_per_row
         lines.append(row)
     trees = [DraftTree.empty()] * rows
-    return pack(lines, trees, runner.cache.max_length, runner.windows, runner.device)
+    return pack(lines, trees, runner.layout)
 
 
 def _hidden(runner: ModelRunner, rows: int, width: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from pipeline.engine.attention import TREE_ATTENTION, register
 from pipeline.engine.kv_cache import KVCache
 from pipeline.engine.packed_linear import pack_linears
-from pipeline.engine.packing import Step
+from pipeline.engine.packing import Layout, Step
 from pipeline.errors import ModelError
 
 _KNOWN_LAYERS = {"full_attention", "sliding_attention"}
@@ -31,7 +31,7 @@ class ModelRunner:
             ModelError: the model cannot be run exactly by this engine; the reason is named.
         """
         self.device = model.device
-        self.windows = _windows_of(model.config)
+        windows = _windows_of(model.config)
         self._softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
         self._body: nn.Module = model.base_model
         self._head = _head_of(model)
@@ -41,6 +41,8 @@ class ModelRunner:
         pack_linears(model)
         self._head = _head_of(model)
         self.cache = _arena_for(model, batch_rows, max_length)
+        fold = model.config.num_attention_heads // self.cache.num_heads
+        self.layout = Layout(max_length, windows, fold, model.dtype, model.device)
         # A 4-D mask is passed on untouched, which keeps transformers from building its own.
         self._no_mask = torch.zeros(1, 1, 1, 1, device=self.device)
 

@@ -6,11 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.engine.packing import pack
+from pipeline.engine.packing import Layout, pack
 from pipeline.engine.row import Row
 from pipeline.engine.types import DraftTree, Request
 
 MAX_LENGTH = 200
+
+
+def layout(window=0, fold=1):
+    return Layout(MAX_LENGTH, (window,), fold, torch.float32, torch.device("cpu"))
 
 
 def random_case(random, slot):
@@ -42,7 +46,7 @@ def texts_of(row, tree):
 def test_every_token_sees_its_own_path_and_nothing_else(seed, count, window):
     random = np.random.default_rng(seed)
     rows, trees = zip(*(random_case(random, slot) for slot in range(count)), strict=True)
-    step = pack(rows, trees, MAX_LENGTH, [window], torch.device("cpu"))
+    step = pack(rows, trees, layout(window))
     expected = [path for row, tree in zip(rows, trees, strict=True) for path in texts_of(row, tree)]
     slots = [row.slot for row, tree in zip(rows, trees, strict=True) for _ in texts_of(row, tree)]
     assert step.positions.tolist() == [path[-1][1] for path in expected]
@@ -67,7 +71,7 @@ def test_every_token_sees_its_own_path_and_nothing_else(seed, count, window):
 def test_roots_point_at_the_last_pending_token():
     random = np.random.default_rng(1)
     rows, trees = zip(*(random_case(random, slot) for slot in range(3)), strict=True)
-    step = pack(rows, trees, MAX_LENGTH, [0], torch.device("cpu"))
+    step = pack(rows, trees, layout())
     for row, root in zip(rows, step.roots, strict=True):
         assert step.token_ids[root] == row.tokens[-1]
         assert step.positions[root] == len(row.tokens) - 1

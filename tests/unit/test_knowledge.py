@@ -1,0 +1,111 @@
+"""Waves, request keys and one row out for every row in."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.config import GenerationSettings
+from pipeline.engine.types import Generation, RowStatistics
+from pipeline.errors import DataError
+from pipeline.knowledge import (
+    WaveIdentity,
+    collect,
+    make_tasks,
+    plan_waves,
+    request_key,
+    requests_of,
+)
+from pipeline.prompts import Prompt
+from pipeline.schemas import GROUPS, KNOWLEDGE
+
+IDENTITY = WaveIdentity(1, "relaxed", "pools-1", "model-1", "tokenizer-1")
+SETTINGS = GenerationSettings()
+
+
+class WordTokenizer:
+    """One token per character."""
+
+    def encode(self, message):
+        return np.array([ord(character) for character in message], np.int32)
+
+    def decode(self, token_ids):
+        return "".join(chr(token) for token in token_ids)
+
+
+def groups_table(rows):
+    columns = zip(*rows, strict=True)
+    names = ["entity_id", "group_id", "distance", "representative"]
+    table = dict(zip(names, map(list, columns), strict=True))
+    size = len(rows)
+    table |= {"kind": ["item"] * size, "route": ["collaborative"] * size}
+    return pa.table(table).select(GROUPS.names).cast(GROUPS)
+
+
+def tasks_for(texts):
+    prompts = {
+        ("item", str(i)): Prompt("item", str(i), text, 3, 99) for i, text in enumerate(texts)
+    }
+    members = [("item", str(i), "item/a") for i in range(len(texts))]
+    return make_tasks(prompts, members, WordTokenizer(), IDENTITY, SETTINGS)
+
+
+def test_representatives_come_first_and_every_wave_gets_its_share_of_each_group():
+    rows = [(f"{group}{i}", group, i / 10, i < 2) for group in "ab" for i in range(8)]
+    waves = plan_waves(groups_table(rows), 3)
+    for start in (0, 8):
+        assert waves[start : start + 8].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_waves_follow_the_distance_not_the_order_of_the_table():
+    rows = [("x", "a", 0.9, False), ("y", "a", 0.1, False), ("z", "a", 0.5, True)]
+    assert plan_waves(groups_table(rows), 2).tolist() == [2, 1, 0]
+
+
+def test_a_request_key_changes_with_everything_that_decides_the_text():
+    ids = np.array([1, 2], np.int32)
+    base = request_key("user", "1", ids, IDENTITY, SETTINGS)
+    others = [
+        request_key("item", "1", ids, IDENTITY, SETTINGS),
+        request_key("user", "2", ids, IDENTITY, SETTINGS),
+        request_key("user", "1", ids + 1, IDENTITY, SETTINGS),
+        request_key("user", "1", ids, IDENTITY, GenerationSettings(max_new_tokens=5)),
+        request_key("user", "1", ids, IDENTITY, GenerationSettings(repetition_penalty=1.3)),
+        request_key("user", "1", ids, WaveIdentity(1, "strict", "p", "m", "t"), SETTINGS),
+        request_key("user", "1", ids, WaveIdentity(1, "relaxed", "p2", "model-1", "t"), SETTINGS),
+    ]
+    assert len({base, *others}) == len(others) + 1
+    same = request_key("user", "1", ids, IDENTITY, GenerationSettings(block_rows=7))
+    assert same == base  # how rows are stored does not change what they say
+
+
+def test_an_entity_without_a_prompt_is_an_error_that_names_it():
+    with pytest.raises(DataError, match="item 'ghost'"):
+        make_tasks({}, [("item", "ghost", "g")], WordTokenizer(), IDENTITY, SETTINGS)
+
+
+def test_one_row_out_for_every_row_in_with_a_poisoned_one():
+    tasks = tasks_for(["short", "x" * 50, "also short"])
+    requests = requests_of(tasks, 8, max_prompt_tokens=20)
+    assert [len(request.prompt_ids) for request in requests] == [5, 0, 10]
+    generations = [
+        Generation(
+            request.key,
+            np.array([104, 105], np.int32) if len(request.prompt_ids) else request.prompt_ids,
+            "length" if len(request.prompt_ids) else "error",
+            RowStatistics(forward_passes=2),
+            "" if len(request.prompt_ids) else "the prompt is empty",
+        )
+        for request in reversed(requests)
+    ]
+    rows = collect(tasks, generations, WordTokenizer(), max_prompt_tokens=20)
+    assert rows.schema == KNOWLEDGE
+    assert rows["entity_id"].to_pylist() == ["0", "1", "2"]
+    assert rows["text"].to_pylist() == ["hi", "", "hi"]
+    assert rows["error"].to_pylist()[::2] == ["", ""]
+    assert "50 tokens" in rows["error"][1].as_py()
+    assert rows["prompt_tokens"].to_pylist() == [5, 50, 10]
+
+
+def test_a_lost_row_is_noticed():
+    with pytest.raises(AssertionError, match="lost"):
+        collect(tasks_for(["a", "b"]), [], WordTokenizer(), 10)
