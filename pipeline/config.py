@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from pipeline.errors import ConfigError
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]  # strict: `true` is not 1
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 
@@ -22,7 +22,7 @@ Positive = Annotated[float, Field(gt=0.0)]
 class Settings(BaseModel):
     """Base of all sections: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TableSettings(Settings):
@@ -122,7 +122,7 @@ class PromptSettings(Settings):
     """What the LLM is asked."""
 
     framework: Literal["kar"] = "kar"
-    domain: str = "movie"  # what an item is, as the prompt should call it
+    domain: Annotated[str, Field(min_length=1)] = "movie"  # what the prompt calls an item
     history_limit: Count = 30  # latest interactions shown of a user
     max_tokens: Count = 1024  # a longer prompt is an error row
 
@@ -207,8 +207,8 @@ class ClusterSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
-    seed: Annotated[int, Field(ge=0)] = 2026
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    seed: Annotated[int, Field(ge=0, strict=True)] = 2026
     artifacts: Path = Path("artifacts")
     catalog: CatalogSettings
     embeddings: EmbeddingSettings = EmbeddingSettings()
@@ -244,7 +244,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")

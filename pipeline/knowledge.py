@@ -11,7 +11,7 @@ from pipeline.config import GenerationSettings
 from pipeline.engine.types import Generation, Request
 from pipeline.errors import DataError
 from pipeline.language_model import ChatTokenizer
-from pipeline.prompts import Prompt
+from pipeline.prompts import Prompt, prompt_hash
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import fingerprint
 
@@ -22,6 +22,7 @@ TASKS = pa.schema(
         ("entity_id", pa.string()),
         ("group_id", pa.string()),
         ("wave", pa.int32()),
+        ("prompt_hash", pa.string()),
         ("request_key", pa.string()),
         ("rule", pa.string()),
         ("pool_version", pa.string()),
@@ -87,6 +88,7 @@ def make_tasks(
                 "entity_id": entity_id,
                 "group_id": group_id,
                 "wave": identity.wave,
+                "prompt_hash": prompt_hash(prompt.text),
                 "request_key": request_key(kind, entity_id, ids, identity, settings),
                 "rule": identity.rule,
                 "pool_version": identity.pool_version,

@@ -57,6 +57,7 @@ KNOWLEDGE = pa.schema(
         ("entity_id", pa.string()),
         ("group_id", pa.string()),
         ("wave", pa.int32()),
+        ("prompt_hash", pa.string()),  # of the message alone: tells whether an entity has changed
         ("request_key", pa.string()),  # prompt tokens + parameters + model + rule + pool version
         ("text", pa.string()),
         ("token_ids", pa.list_(pa.int32())),  # without the stop token

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
@@ -116,7 +117,7 @@ class DatasetWriter:
 
     def _building_for(self) -> str | None:
         marker = self._folder / _BUILDING
-        return json.loads(marker.read_text())["fingerprint"] if marker.is_file() else None
+        return _read_json(marker)["fingerprint"] if marker.is_file() else None
 
     def clear(self) -> None:
         """Drop the parts of an interrupted run."""
@@ -129,23 +130,23 @@ class DatasetWriter:
 
     def append(self, table: pa.Table) -> None:
         """Store `table` as the next part."""
-        schema = _conform(table, self._schema, self._plan.name)
         parts = self._parts()
-        number = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
+        number = _part_number(parts[-1]) + 1 if parts else 0
         part = self._folder / f"part-{number:05d}.parquet"
         temporary = part.with_suffix(".tmp")
-        pq.write_table(table.cast(schema), temporary, compression="zstd")
+        conformed = _conform(table, self._schema, self._plan.name)
+        pq.write_table(conformed, temporary, compression="zstd")
         _sync(temporary)
         temporary.rename(part)
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> None:
         """Declare the dataset complete."""
-        rows = sum(pq.read_metadata(part).num_rows for part in self._parts())
+        rows = sum(_num_rows(part) for part in self._parts())
         self._plan._write_manifest(self._folder, rows, facts)
         (self._folder / _BUILDING).unlink()
 
     def _parts(self) -> list[Path]:
-        return sorted(self._folder.glob("part-*.parquet"))
+        return _parts_in(self._folder)
 
 
 class Store:
@@ -177,11 +178,9 @@ class Store:
         if not path.is_file():
             return None
         try:
-            return Manifest(**json.loads(path.read_text()))
-        except (TypeError, json.JSONDecodeError) as error:
-            raise DataError(
-                f"{path} is damaged ({error}); move {path.parent} away and run again"
-            ) from error
+            return Manifest(**_read_json(path))
+        except TypeError as error:
+            raise _damaged(path, error) from error
 
     def require(self, name: str) -> Manifest:
         """The manifest of a dataset that must be complete.
@@ -209,7 +208,7 @@ class Store:
                 f"{self.path(name)} has schema version {manifest.schema_version}, this program "
                 f"reads {version}; set another `run` name or move the folder away"
             )
-        table = _read_parts(sorted(self.path(name).glob("part-*.parquet")), schema)
+        table = _read_parts(_parts_in(self.path(name)), schema)
         if table.num_rows != manifest.num_rows:
             raise DataError(
                 f"{self.path(name)} holds {table.num_rows} rows, its manifest says "
@@ -248,19 +247,41 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
-def _conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Schema:
-    """The schema to store `table` under; fails when columns are missing, extra or null."""
+def _conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+    """`table` under its schema; fails when columns are missing, extra, null or of another type."""
     if table.schema.names != schema.names:
         raise DataError(f"{name}: columns are {table.schema.names}, expected {schema.names}")
     for column in schema.names:
         if table[column].null_count:
             raise DataError(f"{name}.{column}: {table[column].null_count} null values")
     if "vector" in schema.names and table.num_rows:
-        lengths = set(pa.compute.list_value_length(table["vector"]).to_pylist())  # pyright: ignore
-        if len(lengths) != 1:
-            raise DataError(f"{name}.vector: widths differ: {sorted(lengths)}")
-        return with_vector_width(schema, lengths.pop())
-    return schema
+        widths = set(pc.list_value_length(table["vector"]).to_pylist())  # pyright: ignore
+        if len(widths) != 1:
+            raise DataError(f"{name}.vector: widths differ: {sorted(widths)}")
+        schema = with_vector_width(schema, widths.pop())
+    try:
+        return table.cast(schema)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{name}: a column has another type than its schema: {error}") from error
+
+
+def _num_rows(part: Path) -> int:
+    try:
+        return pq.read_metadata(part).num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(part, error) from error
+
+
+def _damaged(file: Path, error: Exception) -> DataError:
+    return DataError(f"{file} is damaged ({error}); move {file.parent} away and run again")
+
+
+def _parts_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"), key=_part_number)
+
+
+def _part_number(part: Path) -> int:
+    return int(part.stem.removeprefix("part-"))
 
 
 def _read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
@@ -269,10 +290,19 @@ def _read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
         try:
             tables.append(pq.read_table(part))
         except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(
-                f"{part} is damaged ({error}); move its folder away and run again"
-            ) from error
-    return pa.concat_tables(tables) if tables else schema.empty_table()
+            raise _damaged(part, error) from error
+    filled = [table for table in tables if table.num_rows]  # an empty part knows no vector width
+    try:
+        return pa.concat_tables(filled or tables or [schema.empty_table()])
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the parts in {parts[0].parent} differ in type: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not JSON, or not even UTF-8
+        raise _damaged(path, error) from error
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -1,0 +1,78 @@
+"""Raw files -> users, items, interactions (validated, labelled, split).
+
+Run: python -m jobs.build_catalog --config conf/demo.yaml
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import hashlib
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from jobs import cli
+from pipeline.catalog import Catalog, load_catalog
+from pipeline.config import CatalogSettings, RunConfig
+from pipeline.readers import raw_files
+from pipeline.schemas import SPLITS
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.build_catalog")
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Write the three tables of the catalog, unless settings and raw files are unchanged."""
+    settings = {"catalog": config.catalog, "files": _identities(config.catalog)}
+    plans = [store.plan(name, settings) for name in ("users", "items", "interactions")]
+    missing = [plan for plan in plans if not plan.is_done]
+    if not missing:
+        rows = ", ".join(f"{store.require(plan.name).num_rows:,} {plan.name}" for plan in plans)
+        log.info("catalog: up to date, %s", rows)
+        return
+    catalog = load_catalog(config.catalog)
+    facts = _facts(catalog)
+    for name, value in facts.items():
+        log.info("%s: %s", name, value)
+    for plan in missing:
+        plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
+
+
+def _identities(settings: CatalogSettings) -> list[dict[str, Any]]:
+    """What each raw file is: a changed byte must make the catalog anew."""
+    return [_identity(file) for file in raw_files(settings)]
+
+
+def _identity(file: Path) -> dict[str, Any]:
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"path": file.as_posix(), "size": file.stat().st_size, "sha256": digest}
+
+
+def _facts(catalog: Catalog) -> dict[str, Any]:
+    """Counts, and how much of the test part is about users without a past."""
+    rows = catalog.interactions
+    past = rows.filter(pc.equal(rows["split"], "knowledge"))
+    test = rows.filter(pc.equal(rows["split"], "test"))
+    known = pc.is_in(test["user_id"], value_set=past["user_id"])
+    return {
+        "users": catalog.users.num_rows,
+        "items": catalog.items.num_rows,
+        "interactions": rows.num_rows,
+        "splits": {name: pc.sum(pc.equal(rows["split"], name)).as_py() for name in SPLITS},
+        "positive_share": round(pc.mean(rows["label"]).as_py(), 4),
+        "test_rows_of_users_without_past_share": round(1 - pc.mean(known).as_py(), 4),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit code."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""One column of somebody's table, of whatever Arrow type, as the type our schemas use.
+
+A value that cannot be read as what it should be becomes null; `pipeline.validation` counts and
+reports them with everything else that is wrong.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from pipeline.errors import DataError
+from pipeline.schemas import ATTRIBUTES
+
+_NUMBER = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?Z?$"
+_EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}  # from here on a float skips integers; by bits
+_MAP_ROWS = 65_536  # keeps the string offsets of one slice far below 2 GiB
+
+
+def as_ids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Ids as strings: text as it is ('007' stays '007'), numbers as their decimal text.
+
+    Raises:
+        DataError: the column is not text or integers, or holds floats that are not whole or too
+            large to be exact (two ids may have become one).
+    """
+    if pt.is_dictionary(column.type):
+        return as_ids(column.cast(column.type.value_type), where)
+    if pt.is_floating(column.type) and not _is_whole(column):
+        raise DataError(
+            f"{where}: ids are stored as {column.type}, and not all are whole numbers it holds "
+            "exactly; store them as strings or integers"
+        )
+    return as_text(column, where)
+
+
+def as_text(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Text of any scalar; whole floats lose their '.0', NaN becomes null, lists are joined by ', '.
+
+    Raises:
+        DataError: the column holds structs, maps or undecodable bytes.
+    """
+    if pt.is_dictionary(column.type):
+        return as_text(column.cast(column.type.value_type), where)
+    try:
+        if pt.is_list(column.type) or pt.is_large_list(column.type):
+            column = pc.binary_join(column.cast(pa.list_(pa.string())), ", ")
+        elif pt.is_floating(column.type):
+            column = _without_non_finite(column)
+            column = column.cast(pa.int64()) if _is_whole(column) else column
+        column = column.cast(pa.string())
+        column.validate(full=True)  # Parquet readers take any bytes for UTF-8
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{where}: cannot be read as text ({error})") from error
+    return column
+
+
+def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Finite float64; anything else (empty, 'n/a', NaN, infinity) becomes null."""
+    if pt.is_dictionary(column.type):
+        return as_numbers(column.cast(column.type.value_type), where)
+    if _is_string(column.type):
+        trimmed = pc.utf8_trim_whitespace(column)
+        readable = pc.match_substring_regex(trimmed, _NUMBER)
+        column = pc.if_else(readable, trimmed, pa.scalar(None, trimmed.type))
+    try:
+        return _without_non_finite(column.cast(pa.float64(), safe=False))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{where}: {column.type} cannot be read as numbers") from error
+
+
+def as_timestamps(column: pa.ChunkedArray, unit: str, where: str) -> pa.ChunkedArray:
+    """Ticks of `unit` since 1970-01-01 UTC as int64, fractions cut off.
+
+    Numbers are taken to be in `unit` already; dates, times and ISO text ('2024-05-01 12:30:00',
+    without a zone: UTC) carry their own.
+    """
+    if pt.is_dictionary(column.type):
+        return as_timestamps(column.cast(column.type.value_type), unit, where)
+    if pt.is_integer(column.type):
+        return column.cast(pa.int64(), safe=False)
+    if _is_string(column.type) and _looks_like_dates(column):
+        column = _parsed_dates(column, where)
+    if pt.is_timestamp(column.type) or pt.is_date(column.type):
+        zone = column.type.tz if pt.is_timestamp(column.type) else None
+        return column.cast(pa.timestamp(unit, zone), safe=False).cast(pa.int64())
+    ticks = pc.floor(as_numbers(column, where))
+    fits = pc.less(pc.abs(ticks), 2.0**62)
+    return pc.if_else(fits, ticks, pa.scalar(None, pa.float64())).cast(pa.int64())
+
+
+def as_attributes(table: pa.Table, rows: int) -> pa.ChunkedArray:
+    """Text columns -> one map per row; a null or blank value is left out of its row's map."""
+    if not table.num_columns:
+        return _no_attributes(rows)
+    maps = [_maps_of(batch) for batch in table.to_batches(max_chunksize=_MAP_ROWS)]
+    return pa.chunked_array(maps, ATTRIBUTES)
+
+
+def _maps_of(batch: pa.RecordBatch) -> pa.Array:
+    rows = batch.num_rows
+    present = np.column_stack(
+        [
+            pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(column), ""), False).to_numpy(
+                zero_copy_only=False
+            )
+            for column in batch.columns
+        ]
+    )  # (rows, attributes) bool
+    row, column = np.nonzero(present)
+    values = pa.concat_arrays(batch.columns).take(pa.array(column * rows + row))
+    keys = pa.array(batch.schema.names, pa.string()).take(pa.array(column))
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(present.sum(axis=1), out=offsets[1:])
+    return pa.MapArray.from_arrays(offsets, keys, values)
+
+
+def _no_attributes(rows: int) -> pa.ChunkedArray:
+    none = pa.array([], pa.string())
+    return pa.chunked_array([pa.MapArray.from_arrays(np.zeros(rows + 1, np.int32), none, none)])
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_large_string(kind)
+
+
+def _is_whole(column: pa.ChunkedArray) -> bool:
+    """Whether all finite values are integers that a float still tells apart."""
+    exact = pa.scalar(_EXACT[column.type.bit_width], column.type)
+    whole = pc.and_(pc.equal(pc.floor(column), column), pc.less(pc.abs(column), exact))
+    return pc.all(pc.fill_null(pc.or_(whole, pc.is_nan(column)), True)).as_py() is not False
+
+
+def _without_non_finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+
+
+def _looks_like_dates(column: pa.ChunkedArray) -> bool:
+    """Whether the first value that is not blank is no number."""
+    filled = pc.drop_null(column)
+    filled = filled.filter(pc.not_equal(pc.utf8_trim_whitespace(filled), ""))
+    return len(filled) > 0 and not pc.match_substring_regex(filled[0], _NUMBER).as_py()
+
+
+def _parsed_dates(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Timestamps of ISO text, null where it is something else."""
+    trimmed = pc.utf8_trim_whitespace(column)
+    readable = pc.match_substring_regex(trimmed, _DATE)
+    text = pc.if_else(readable, pc.utf8_rtrim(trimmed, "Z"), pa.scalar(None, trimmed.type))
+    try:
+        return text.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid as error:  # the 31st of June
+        raise DataError(f"{where}: {error}") from error

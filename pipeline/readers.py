@@ -1,0 +1,239 @@
+"""Raw files -> three tables with our column names and types; nothing is judged here.
+
+Two sources: the user's own Parquet or CSV tables, and MovieLens-100K as RecBole ships it ("atomic
+files": tab-separated text whose header says `name:type`).
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from pipeline.columns import as_attributes, as_ids, as_numbers, as_text, as_timestamps
+from pipeline.config import CatalogSettings, TableSettings
+from pipeline.errors import ConfigError, DataError
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "users": ("user_id",),
+    "items": ("item_id", "title"),
+    "interactions": ("user_id", "item_id", "rating", "timestamp"),
+}
+
+_MOVIELENS_FILES = {"users": ".user", "items": ".item", "interactions": ".inter"}
+_MOVIELENS_COLUMNS = {
+    "users": {
+        "user_id": "user_id:token",
+        "age": "age:token",
+        "gender": "gender:token",
+        "occupation": "occupation:token",
+    },
+    "items": {
+        "item_id": "item_id:token",
+        "title": "movie_title:token_seq",
+        "year": "release_year:token",
+        "genres": "class:token_seq",
+    },
+    "interactions": {
+        "user_id": "user_id:token",
+        "item_id": "item_id:token",
+        "rating": "rating:float",
+        "timestamp": "timestamp:float",
+    },
+}
+# MovieLens moves an article behind the title: "Boot, Das", "Enfer, L'".
+_ARTICLE = "The|An|A|La|Les|Le|Das|Der|Die|Det|Il|O"
+
+_COMMA = pacsv.ParseOptions(newlines_in_values=True)
+_TAB = pacsv.ParseOptions(delimiter="\t", quote_char=False)
+_TEXT_FORMATS = {".csv": _COMMA, ".csv.gz": _COMMA} | dict.fromkeys(_MOVIELENS_FILES.values(), _TAB)
+
+
+@dataclass(frozen=True)
+class RawTables:
+    """Tables as read; ids, titles, ratings and timestamps may still be null or wrong.
+
+    users (user_id, attributes), items (item_id, title, attributes), interactions (user_id,
+    item_id, rating float64, timestamp int64 in `catalog.timestamp_unit`).
+    """
+
+    users: pa.Table
+    items: pa.Table
+    interactions: pa.Table
+
+
+def read_raw(settings: CatalogSettings) -> RawTables:
+    """Read the three tables of `settings.source`.
+
+    Raises:
+        DataError: a file is missing or unreadable, or lacks a column.
+        ConfigError: `columns` or `attributes` name what a table cannot have.
+    """
+    read = _read_movielens if settings.source == "movielens" else _read_own
+    return RawTables(*(read(name, settings) for name in REQUIRED))
+
+
+def raw_files(settings: CatalogSettings) -> list[Path]:
+    """Every file that `read_raw` reads.
+
+    Raises:
+        DataError: there is none where the settings say.
+    """
+    if settings.source == "movielens":
+        return [_movielens_file(name, settings) for name in REQUIRED]
+    return [file for name in REQUIRED for file in _own_files(name, _own(name, settings))]
+
+
+def _read_own(name: str, settings: CatalogSettings) -> pa.Table:
+    table = _own(name, settings)
+    theirs = _their_columns(name, table)
+    remedy = f"give your names under catalog.tables.{name}.columns, as ours: yours"
+    parts = []
+    # File by file: parts written on different days may disagree about the type of an id.
+    for file in _own_files(name, table):
+        raw = _read_columns(file, [*theirs.values(), *table.attributes], name, remedy)
+        columns = {ours: raw[column] for ours, column in theirs.items()}
+        attributes = {column: raw[column] for column in table.attributes}
+        parts.append(_our_table(columns, attributes, settings.timestamp_unit, file))
+    return pa.concat_tables(parts)
+
+
+def _own(name: str, settings: CatalogSettings) -> TableSettings:
+    assert settings.tables is not None  # CatalogSettings checks it
+    return getattr(settings.tables, name)
+
+
+def _their_columns(name: str, table: TableSettings) -> dict[str, str]:
+    """Our column -> theirs, for the columns a table of this kind must have."""
+    where = f"catalog.tables.{name}"
+    for ours in table.columns:
+        if ours not in REQUIRED[name]:
+            near = _nearest(ours, REQUIRED[name])
+            raise ConfigError(f"{where}.columns.{ours}: unknown column; the nearest is {near}")
+    if name == "interactions" and table.attributes:
+        raise ConfigError(f"{where}.attributes: interactions have none; remove the key")
+    return {ours: table.columns.get(ours, ours) for ours in REQUIRED[name]}
+
+
+def _own_files(name: str, table: TableSettings) -> list[Path]:
+    """The file itself, or the Parquet files under a folder in order of their names."""
+    where = f"catalog.tables.{name}.path"
+    if table.path.is_file():
+        return [table.path]
+    if not table.path.is_dir():
+        raise DataError(f"{where}: {table.path} does not exist; correct the path")
+    files = sorted(
+        file
+        for file in table.path.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in file.relative_to(table.path).parts)
+    )
+    if not files:
+        raise DataError(f"{where}: no *.parquet file in the folder {table.path}; correct the path")
+    return files
+
+
+def _read_movielens(name: str, settings: CatalogSettings) -> pa.Table:
+    file = _movielens_file(name, settings)
+    theirs = _MOVIELENS_COLUMNS[name]
+    raw = _read_columns(file, list(theirs.values()), name, "fetch ml-100k anew: `make assets`")
+    columns = {ours: raw[column] for ours, column in theirs.items()}
+    if name == "items":
+        columns |= _clean_movies(columns["title"], columns["year"], columns["genres"])
+    attributes = {ours: columns.pop(ours) for ours in [*columns] if ours not in REQUIRED[name]}
+    return _our_table(columns, attributes, settings.timestamp_unit, file)
+
+
+def _movielens_file(name: str, settings: CatalogSettings) -> Path:
+    assert settings.path is not None  # CatalogSettings checks it
+    file = settings.path / f"ml-100k{_MOVIELENS_FILES[name]}"
+    if not file.is_file():
+        raise DataError(f"catalog.path: {file} does not exist; run `make assets` or correct it")
+    return file
+
+
+def _clean_movies(
+    title: pa.ChunkedArray, year: pa.ChunkedArray, genres: pa.ChunkedArray
+) -> dict[str, pa.ChunkedArray]:
+    """Titles as people write them, years that are numbers, genres joined by ', '."""
+    in_title = pc.extract_regex(title, r"\((?P<year>[0-9]{4})\)\s*$")
+    is_year = pc.match_substring_regex(year, "^[0-9]{4}$")
+    year = pc.if_else(is_year, year, pc.struct_field(in_title, "year"))
+    title = pc.replace_substring_regex(title, r"\s*\([0-9]{4}\)\s*$", "")
+    for pattern, replacement in (
+        (rf"\(([^()]*), ({_ARTICLE})\)", r"(\2 \1)"),
+        (r"\(([^()]*), (L')\)", r"(\2\1)"),
+        (rf"^(.*), ({_ARTICLE})( \(.*\))?$", r"\2 \1\3"),
+        (r"^(.*), (L')( \(.*\))?$", r"\2\1\3"),
+    ):
+        title = pc.replace_substring_regex(title, pattern, replacement)
+    genres = pc.if_else(pc.equal(genres, "unknown"), "", genres)
+    first = pc.struct_field(pc.extract_regex(genres, "^(?P<first>[^ ]+)"), "first")
+    genres = pc.replace_substring(genres, " ", ", ")
+    return {"title": title, "year": year, "genres": genres, "genre": first}
+
+
+def _our_table(
+    columns: Mapping[str, pa.ChunkedArray],
+    attributes: Mapping[str, pa.ChunkedArray],
+    unit: str,
+    file: Path,
+) -> pa.Table:
+    """Convert every column; interactions, which have a timestamp, get no attributes."""
+    table = {}
+    for ours, column in columns.items():
+        where = f"{file}, column for {ours}"
+        if ours == "timestamp":
+            table[ours] = as_timestamps(column, unit, where)
+        elif ours == "rating":
+            table[ours] = as_numbers(column, where)
+        else:
+            table[ours] = (as_text if ours == "title" else as_ids)(column, where)
+    if "timestamp" not in table:
+        texts = {name: as_text(column, f"{file}, {name}") for name, column in attributes.items()}
+        table["attributes"] = as_attributes(pa.table(texts), len(table[next(iter(table))]))
+    return pa.table(table)
+
+
+def _read_columns(file: Path, wanted: Sequence[str], name: str, remedy: str) -> pa.Table:
+    """Columns of one file under their own names; text files as strings throughout."""
+    wanted = list(dict.fromkeys(wanted))
+    where = f"{name}: {file}"
+    options = next((o for end, o in _TEXT_FORMATS.items() if file.name.endswith(end)), None)
+    try:
+        if options is None:
+            with pq.ParquetFile(file) as parquet:
+                _require(wanted, parquet.schema_arrow.names, where, remedy)
+                return parquet.read(columns=wanted)
+        with pacsv.open_csv(file, parse_options=options) as reader:
+            _require(wanted, reader.schema.names, where, remedy)
+        strings = pacsv.ConvertOptions(
+            include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string())
+        )
+        return pacsv.read_csv(file, parse_options=options, convert_options=strings)
+    except (pa.ArrowInvalid, OSError) as error:
+        kind = "Parquet" if options is None else "a text table"
+        raise DataError(f"{where} cannot be read as {kind}: {error}") from error
+
+
+def _require(wanted: Sequence[str], there: Sequence[str], where: str, remedy: str) -> None:
+    problems = [
+        f"  {column!r} is missing; the nearest is {_nearest(column, there)!r}"
+        if column not in there
+        else f"  {column!r} is there {there.count(column)} times"
+        for column in wanted
+        if there.count(column) != 1
+    ]
+    if problems:
+        found = f"{where} has the columns {', '.join(there)}"
+        raise DataError("\n".join([found, *problems, f"  {remedy}"]))
+
+
+def _nearest(word: str, words: Sequence[str]) -> str:
+    return difflib.get_close_matches(word, words, n=1, cutoff=0.0)[0] if words else ""

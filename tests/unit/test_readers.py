@@ -1,0 +1,288 @@
+"""Readers: somebody's Parquet and CSV -> our columns, ids as text, nothing guessed."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.config import CatalogSettings
+from pipeline.errors import ConfigError, DataError
+from pipeline.readers import raw_files, read_raw
+
+TIMES = [1_600_000_000, 1_600_000_060, 1_600_000_120]
+
+
+def make_tables():
+    return {
+        "users": pa.table({"user_id": ["u0", "u1", "u2"]}),
+        "items": pa.table({"item_id": ["i0", "i1", "i2"], "title": ["A", "B", "C"]}),
+        "interactions": pa.table(
+            {
+                "user_id": ["u0", "u1", "u2"],
+                "item_id": ["i0", "i1", "i2"],
+                "rating": [1.0, 2.0, 3.0],
+                "timestamp": TIMES,
+            }
+        ),
+    }
+
+
+@pytest.fixture
+def settings_for(tmp_path):
+    """Write tables as Parquet; give settings that read them. `specs` overrides per table."""
+
+    def write(tables, specs=None, unit="s"):
+        given = {}
+        for name, table in (make_tables() | tables).items():
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+            given[name] = {"path": tmp_path / f"{name}.parquet", **(specs or {}).get(name, {})}
+        return CatalogSettings(source="tables", tables=given, timestamp_unit=unit)
+
+    return write
+
+
+def with_column(name, values):
+    """The interactions with one column replaced."""
+    table = make_tables()["interactions"]
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
+def attributes_of(table):
+    return [dict(row) for row in table["attributes"].to_pylist()]
+
+
+def test_ids_in_csv_stay_text_with_their_zeros_and_words(tmp_path, settings_for):
+    path = tmp_path / "users.csv"
+    path.write_text('user_id,age\n007,30\nNA,\n"a,b",41\n', encoding="utf-8")
+    spec = {"users": {"path": path, "attributes": ["age"]}}
+    users = read_raw(settings_for({}, spec)).users
+    assert users["user_id"].to_pylist() == ["007", "NA", "a,b"]
+    assert attributes_of(users) == [{"age": "30"}, {}, {"age": "41"}]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([1, 2, 3], pa.int16()),
+        pa.array([1, 2, 3], pa.uint64()),
+        pa.array([1.0, 2.0, 3.0], pa.float64()),
+        pa.array([1.0, 2.0, 3.0], pa.float32()),
+        pa.array([1, 2, 3], pa.decimal128(38, 0)),
+        pa.array(["1", "2", "3"], pa.large_string()),
+        pa.array(["1", "2", "3"]).dictionary_encode(),
+        pa.array([b"1", b"2", b"3"]),
+    ],
+    ids=lambda ids: str(ids.type),
+)
+def test_an_id_of_any_type_becomes_its_decimal_text(settings_for, ids):
+    users = read_raw(settings_for({"users": pa.table({"user_id": ids})})).users
+    assert users["user_id"].type == pa.string()
+    assert users["user_id"].to_pylist() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([0.5, 1.0, 2.0]),
+        pa.array([2.0**53, 2.0**53 + 2, 1.0]),
+        pa.array([2.0**24, 1.0, 2.0], pa.float32()),
+        pa.array([0.5, 1.0, 2.0]).dictionary_encode(),
+    ],
+)
+def test_float_ids_that_may_have_lost_digits_are_refused(settings_for, ids):
+    with pytest.raises(DataError, match="store them as strings or integers"):
+        read_raw(settings_for({"users": pa.table({"user_id": ids})}))
+
+
+def test_a_float_id_that_is_missing_is_null_not_the_text_nan(settings_for):
+    users = read_raw(
+        settings_for({"users": pa.table({"user_id": [1.0, float("nan"), None]})})
+    ).users
+    assert users["user_id"].to_pylist() == ["1", None, None]
+
+
+def test_ids_that_are_not_text_at_all_are_refused(settings_for):
+    for ids in ([{"a": 1}] * 3, pa.array([b"\xff", b"1", b"2"])):
+        with pytest.raises(DataError, match="column for user_id: cannot be read as text"):
+            read_raw(settings_for({"users": pa.table({"user_id": ids})}))
+
+
+def test_a_folder_of_parts_is_read_whole_even_when_their_id_types_differ(tmp_path, settings_for):
+    folder = tmp_path / "users" / "day=1"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"user_id": ["0", "1"]}), folder / "a.parquet")
+    pq.write_table(pa.table({"user_id": [2, 3]}), folder / "b.parquet")
+    (tmp_path / "users" / "_unfinished.parquet").write_text("no Parquet")
+    settings = settings_for({}, {"users": {"path": tmp_path / "users"}})
+    assert read_raw(settings).users["user_id"].to_pylist() == ["0", "1", "2", "3"]
+    assert [file.name for file in raw_files(settings)] == [
+        "a.parquet",
+        "b.parquet",
+        "items.parquet",
+        "interactions.parquet",
+    ]
+
+
+def test_columns_are_renamed_and_only_wanted_attributes_kept(settings_for):
+    users = pa.table({"uid": ["u0", "u1", "u2"], "age": [20, None, 40], "phone": ["1", "2", "3"]})
+    spec = {"users": {"columns": {"user_id": "uid"}, "attributes": ["age"]}}
+    table = read_raw(settings_for({"users": users}, spec)).users
+    assert table.column_names == ["user_id", "attributes"]
+    assert attributes_of(table) == [{"age": "20"}, {}, {"age": "40"}]
+
+
+def test_attributes_of_any_type_become_text_and_missing_ones_are_absent(settings_for):
+    columns = {
+        "year": [1995.0, float("nan"), 2001.0],
+        "score": [7.5, None, 8.0],
+        "genres": [["Drama", "War"], [], None],
+        "blank": ["", "  ", "x"],
+        "new": [True, False, None],
+    }
+    items = pa.table({"item_id": ["i0", "i1", "i2"], "title": ["A", "B", "C"], **columns})
+    spec = {"items": {"attributes": list(columns)}}
+    assert attributes_of(read_raw(settings_for({"items": items}, spec)).items) == [
+        {"year": "1995", "score": "7.5", "genres": "Drama, War", "new": "true"},
+        {"new": "false"},
+        {"year": "2001", "score": "8", "blank": "x"},
+    ]
+
+
+def test_maps_of_many_rows_agree_with_a_plain_loop(settings_for):
+    rows = 70_000  # more than one slice
+    columns = {
+        "a": [str(n) if n % 3 else None for n in range(rows)],
+        "b": [str(n) if n % 5 else "" for n in range(rows)],
+    }
+    users = pa.table({"user_id": [str(n) for n in range(rows)], **columns})
+    table = read_raw(settings_for({"users": users}, {"users": {"attributes": ["a", "b"]}})).users
+    assert attributes_of(table) == [
+        {key: values[n] for key, values in columns.items() if values[n]} for n in range(rows)
+    ]
+
+
+def test_a_missing_column_names_table_file_columns_and_the_nearest(settings_for, tmp_path):
+    table = make_tables()["interactions"].rename_columns(["user", "item_id", "stars", "timestamp"])
+    with pytest.raises(DataError) as caught:
+        read_raw(settings_for({"interactions": table}))
+    message = str(caught.value)
+    assert f"interactions: {tmp_path / 'interactions.parquet'} has the columns user, " in message
+    assert "'user_id' is missing; the nearest is 'user'" in message
+    assert "'rating' is missing" in message
+    assert "catalog.tables.interactions.columns" in message
+
+
+def test_a_mapping_for_a_column_we_do_not_have_is_a_config_error(settings_for):
+    with pytest.raises(ConfigError, match=r"users\.columns\.user_ids.*nearest is user_id"):
+        read_raw(settings_for({}, {"users": {"columns": {"user_ids": "x"}}}))
+    with pytest.raises(ConfigError, match="interactions have none"):
+        read_raw(settings_for({}, {"interactions": {"attributes": ["rating"]}}))
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda path: None, r"catalog\.tables\.users\.path: .*users-file does not exist"),
+        (lambda path: path.write_text("hello"), r"users-file cannot be read as Parquet"),
+        (lambda path: path.mkdir(), r"no \*\.parquet file in the folder .*users-file"),
+    ],
+)
+def test_files_that_are_missing_or_not_tables_are_named(tmp_path, settings_for, make, complaint):
+    path = tmp_path / "users-file"
+    make(path)
+    with pytest.raises(DataError, match=complaint):
+        read_raw(settings_for({}, {"users": {"path": path}}))
+
+
+def test_a_csv_that_is_no_table_is_named(tmp_path, settings_for):
+    path = tmp_path / "users.csv"
+    for text in ("", "user_id,age\n1,2,3\n"):
+        path.write_text(text)
+        with pytest.raises(DataError, match=r"users\.csv cannot be read as a text table"):
+            read_raw(settings_for({}, {"users": {"path": path}}))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize(
+    "as_column",
+    [
+        lambda ticks, dates: ticks,
+        lambda ticks, dates: [str(tick) for tick in ticks],
+        lambda ticks, dates: [float(tick) for tick in ticks],
+        lambda ticks, dates: pa.array(dates, pa.timestamp("ns", "UTC")),
+        lambda ticks, dates: [date.strftime("%Y-%m-%d %H:%M:%S") for date in dates],
+        lambda ticks, dates: [date.strftime("%Y-%m-%dT%H:%M:%SZ") for date in dates],
+    ],
+    ids=["integer", "text", "float", "timestamp", "ISO", "ISO with Z"],
+)
+def test_times_of_any_type_come_out_in_the_unit(settings_for, unit, as_column):
+    ticks = [time * {"s": 1, "ms": 1_000, "us": 1_000_000}[unit] for time in TIMES]
+    dates = [dt.datetime.fromtimestamp(time, dt.UTC) for time in TIMES]
+    table = with_column("timestamp", as_column(ticks, dates))
+    raw = read_raw(settings_for({"interactions": table}, unit=unit))
+    assert raw.interactions["timestamp"].to_pylist() == ticks
+
+
+def test_what_is_no_number_or_date_becomes_null(settings_for):
+    table = with_column("rating", ["3", "three", " 4.5 "])
+    raw = read_raw(settings_for({"interactions": table}))
+    assert raw.interactions["rating"].to_pylist() == [3.0, None, 4.5]
+    table = with_column("rating", [float("inf"), float("nan"), 2.0])
+    raw = read_raw(settings_for({"interactions": table}))
+    assert raw.interactions["rating"].to_pylist() == [None, None, 2.0]
+    table = with_column("timestamp", ["1600000000", "yesterday", ""])
+    raw = read_raw(settings_for({"interactions": table}))
+    assert raw.interactions["timestamp"].to_pylist() == [1_600_000_000, None, None]
+    table = with_column("timestamp", ["2020-09-13", "yesterday", "1600000000"])
+    raw = read_raw(settings_for({"interactions": table}))
+    assert raw.interactions["timestamp"].to_pylist() == [1_599_955_200, None, None]
+
+
+def test_a_day_that_does_not_exist_is_named(settings_for):
+    table = with_column("timestamp", ["2020-06-31"] * 3)
+    with pytest.raises(DataError, match="2020-06-31"):
+        read_raw(settings_for({"interactions": table}))
+
+
+def test_a_folder_without_movielens_is_named(tmp_path):
+    settings = CatalogSettings(source="movielens", path=tmp_path)
+    with pytest.raises(DataError, match=r"ml-100k\.user does not exist"):
+        read_raw(settings)
+
+
+def test_movielens_files_of_our_own_are_cleaned(tmp_path):
+    files = {
+        "user": "user_id:token\tage:token\tgender:token\toccupation:token\tzip_code:token\n"
+        "007\t24\tM\twriter\t1\n",
+        "item": "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+        "1\tBoot, Das\t1981\tAction War\n"
+        '2\tBlue "Angel", The (Blaue Engel, Der)\tV\tunknown\n'
+        "3\tEnfer, L'\t\tDrama\n"
+        "4\tLand, Sea (1995)\tV\tComedy\n"
+        "5\tParis, Texas\t1984\tDrama\n",
+        "inter": "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+        "007\t1\t3.5\t1600000000.0\n",
+    }
+    for end, text in files.items():
+        (tmp_path / f"ml-100k.{end}").write_text(text, encoding="utf-8")
+    raw = read_raw(CatalogSettings(source="movielens", path=tmp_path))
+    assert raw.users["user_id"].to_pylist() == ["007"]
+    assert attributes_of(raw.users) == [{"age": "24", "gender": "M", "occupation": "writer"}]
+    assert raw.items["title"].to_pylist() == [
+        "Das Boot",
+        'The Blue "Angel" (Der Blaue Engel)',
+        "L'Enfer",
+        "Land, Sea",
+        "Paris, Texas",
+    ]
+    assert attributes_of(raw.items) == [
+        {"year": "1981", "genres": "Action, War", "genre": "Action"},
+        {},
+        {"genres": "Drama", "genre": "Drama"},
+        {"year": "1995", "genres": "Comedy", "genre": "Comedy"},
+        {"year": "1984", "genres": "Drama", "genre": "Drama"},
+    ]
+    assert raw.interactions.to_pylist() == [
+        {"user_id": "007", "item_id": "1", "rating": 3.5, "timestamp": 1_600_000_000}
+    ]
