@@ -192,8 +192,14 @@ def test_settings_cannot_be_changed_after_loading(load):
 
 @pytest.mark.parametrize(
     "override",
-    ["run=..", "run=.hidden", "seed=true", "engine.batch_rows=true", "catalog.positive_rating=.nan"]
-    + ["prompts.domain=''"],
+    [
+        "run=..",
+        "run=.hidden",
+        "seed=true",
+        "engine.batch_rows=true",
+        "catalog.positive_rating=.nan",
+        "prompts.domain=''",
+    ],
 )
 def test_values_that_only_look_right_are_refused(complaint, override):
     assert override.partition("=")[0] in complaint(override)
