@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipeline.config import RunConfig, load_config
+from pipeline.config import RunConfig
+from pipeline.config_file import load_config
 from pipeline.errors import UserError
 from pipeline.store import Store
 

@@ -1,4 +1,4 @@
-"""The only reader and writer of Parquet and manifests.
+"""The datasets of a run; with `parts`, the only reader and writer of Parquet and manifests.
 
 A dataset is `artifacts/<run>/<name>/` with `part-*.parquet` (or other files) and `manifest.json`,
 which is written last: no manifest, no dataset. A dataset is *current* while its fingerprint, a
@@ -9,7 +9,6 @@ A dataset that is not current is moved to `artifacts/<run>/superseded/`, never d
 import hashlib
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from pipeline.errors import DataError
-from pipeline.schemas import SCHEMAS, with_vector_width
+from pipeline.parts import (
+    append_part,
+    count_rows,
+    damaged,
+    list_parts,
+    read_json,
+    read_parts,
+    write_atomically,
+)
+from pipeline.schemas import SCHEMAS
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +49,7 @@ class Manifest:
     num_rows: int
     facts: dict[str, Any] = field(default_factory=dict)  # small results worth reading later
     created: str = ""
+    seconds: float = 0.0  # from planning to the manifest; after a kill, of the last try only
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Plan:
     settings: dict[str, Any]
     inputs: dict[str, str]
     fingerprint: str
+    began: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def is_done(self) -> bool:
@@ -98,8 +106,9 @@ class Plan:
             num_rows,
             dict(facts or {}),
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            round(time.monotonic() - self.began, 1),
         )
-        _write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode())
+        write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode())
 
 
 class DatasetWriter:
@@ -113,11 +122,11 @@ class DatasetWriter:
             plan.store.set_aside(plan.name)
             self._folder.mkdir(parents=True)
             marker = json.dumps({"fingerprint": plan.fingerprint}).encode()
-            _write_atomically(self._folder / _BUILDING, marker)
+            write_atomically(self._folder / _BUILDING, marker)
 
     def _building_for(self) -> str | None:
         marker = self._folder / _BUILDING
-        return _read_json(marker)["fingerprint"] if marker.is_file() else None
+        return read_json(marker)["fingerprint"] if marker.is_file() else None
 
     def clear(self) -> None:
         """Drop the parts of an interrupted run."""
@@ -126,27 +135,20 @@ class DatasetWriter:
 
     def existing(self) -> pa.Table:
         """Rows that are already stored."""
-        return _read_parts(self._parts(), self._schema)
+        return read_parts(self._parts(), self._schema)
 
     def append(self, table: pa.Table) -> None:
         """Store `table` as the next part."""
-        parts = self._parts()
-        number = _part_number(parts[-1]) + 1 if parts else 0
-        part = self._folder / f"part-{number:05d}.parquet"
-        temporary = part.with_suffix(".tmp")
-        conformed = _conform(table, self._schema, self._plan.name)
-        pq.write_table(conformed, temporary, compression="zstd")
-        _sync(temporary)
-        temporary.rename(part)
+        append_part(self._folder, table, self._schema, self._plan.name)
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> None:
         """Declare the dataset complete."""
-        rows = sum(_num_rows(part) for part in self._parts())
+        rows = sum(count_rows(part) for part in self._parts())
         self._plan._write_manifest(self._folder, rows, facts)
         (self._folder / _BUILDING).unlink()
 
     def _parts(self) -> list[Path]:
-        return _parts_in(self._folder)
+        return list_parts(self._folder)
 
 
 class Store:
@@ -178,9 +180,9 @@ class Store:
         if not path.is_file():
             return None
         try:
-            return Manifest(**_read_json(path))
+            return Manifest(**read_json(path))
         except TypeError as error:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
 
     def require(self, name: str) -> Manifest:
         """The manifest of a dataset that must be complete.
@@ -208,7 +210,7 @@ class Store:
                 f"{self.path(name)} has schema version {manifest.schema_version}, this program "
                 f"reads {version}; set another `run` name or move the folder away"
             )
-        table = _read_parts(_parts_in(self.path(name)), schema)
+        table = read_parts(list_parts(self.path(name)), schema)
         if table.num_rows != manifest.num_rows:
             raise DataError(
                 f"{self.path(name)} holds {table.num_rows} rows, its manifest says "
@@ -245,76 +247,3 @@ def _schema_version(name: str) -> int:
 
 def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-
-
-def _conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
-    """`table` under its schema; fails when columns are missing, extra, null or of another type."""
-    if table.schema.names != schema.names:
-        raise DataError(f"{name}: columns are {table.schema.names}, expected {schema.names}")
-    for column in schema.names:
-        if table[column].null_count:
-            raise DataError(f"{name}.{column}: {table[column].null_count} null values")
-    if "vector" in schema.names and table.num_rows:
-        widths = set(pc.list_value_length(table["vector"]).to_pylist())  # pyright: ignore
-        if len(widths) != 1:
-            raise DataError(f"{name}.vector: widths differ: {sorted(widths)}")
-        schema = with_vector_width(schema, widths.pop())
-    try:
-        return table.cast(schema)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"{name}: a column has another type than its schema: {error}") from error
-
-
-def _num_rows(part: Path) -> int:
-    try:
-        return pq.read_metadata(part).num_rows
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(part, error) from error
-
-
-def _damaged(file: Path, error: Exception) -> DataError:
-    return DataError(f"{file} is damaged ({error}); move {file.parent} away and run again")
-
-
-def _parts_in(folder: Path) -> list[Path]:
-    return sorted(folder.glob("part-*.parquet"), key=_part_number)
-
-
-def _part_number(part: Path) -> int:
-    return int(part.stem.removeprefix("part-"))
-
-
-def _read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
-    tables = []
-    for part in parts:
-        try:
-            tables.append(pq.read_table(part))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(part, error) from error
-    filled = [table for table in tables if table.num_rows]  # an empty part knows no vector width
-    try:
-        return pa.concat_tables(filled or tables or [schema.empty_table()])
-    except pa.ArrowInvalid as error:
-        raise DataError(f"the parts in {parts[0].parent} differ in type: {error}") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # not JSON, or not even UTF-8
-        raise _damaged(path, error) from error
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(data)
-    _sync(temporary)
-    temporary.rename(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

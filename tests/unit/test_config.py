@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import RunConfig, load_config
+from pipeline.config import RunConfig
+from pipeline.config_file import load_config
 from pipeline.errors import ConfigError
 
 CONF = Path(__file__).parents[2] / "conf"

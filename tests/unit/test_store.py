@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import parts as parts_module
 from pipeline import store as store_module
 from pipeline.config import EmbeddingSettings
 from pipeline.errors import DataError
@@ -40,7 +41,7 @@ def kill(*_):
 
 
 def kill_before_a_part_is_renamed(path):
-    """Stands in for `_sync`."""
+    """Stands in for `sync`."""
     if path.name.startswith("part-"):
         raise Killed
 
@@ -78,7 +79,7 @@ def test_a_crash_between_temporary_file_and_rename_leaves_no_part_and_a_rerun_wo
     store, monkeypatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "_sync", kill_before_a_part_is_renamed)
+        patch.setattr(parts_module, "sync", kill_before_a_part_is_renamed)
         with pytest.raises(Killed):
             store.plan("users", {}).write(make_users("u1"))
     assert not list(store.path("users").glob("part-*.parquet"))

@@ -1,0 +1,119 @@
+# Everything runs from the project's root; `make help` lists the targets.
+
+PYTHON ?= python3
+CONFIG ?= conf/demo.yaml
+ARGS ?=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PY := .venv/bin/python
+PIP := $(PY) -m pip -qq --disable-pip-version-check
+INSTALLED := .venv/.installed
+WHEELS := .cache/wheels
+ASSETS := .cache/assets
+UNPACKED := $(ASSETS)/.unpacked
+PACKAGES := pipeline retrieval_pools features jobs
+OPTIONS = --config $(CONFIG) $(ARGS)
+# A config that names none of the demo's assets runs without fetching them.
+INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
+
+.PHONY: help setup assets lock run catalog embeddings groups knowledge features ctr comparison \
+	report test test-gpu check fix clean
+
+help: ## list the targets
+	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' Makefile | expand -t 16
+
+setup: $(INSTALLED) ## create .venv with the pinned dependencies and this project
+
+assets: $(UNPACKED) ## fetch the demo's language model, text encoder and MovieLens-100K
+
+lock: $(INSTALLED) ## renew requirements.lock after a change of pyproject.toml, keeping old pins
+	$(PIP) install pip-tools
+	@echo '# Declared dependencies with the extras [cpu] and [dev]; made by `make lock`.' > .lock.tmp
+	@cp requirements.lock .lock.pins
+	$(PY) -m piptools compile --quiet --no-header --no-annotate --strip-extras --allow-unsafe \
+		--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--extra cpu --extra dev --build-deps-for editable -o .lock.pins pyproject.toml
+	@sed -E '/^(#|$$)/d; s/\+cpu$$//' .lock.pins >> .lock.tmp
+	@mv .lock.tmp requirements.lock && rm .lock.pins
+
+run: $(INPUTS) ## all stages, from raw data to the report; what is done is skipped
+	$(PY) -m jobs.run_all $(OPTIONS)
+
+catalog: $(INPUTS) ## stage 1: raw files to users, items, interactions
+	$(PY) -m jobs.build_catalog $(OPTIONS)
+
+embeddings: $(INPUTS) ## stage 2: LightGCN embeddings of users and items
+	$(PY) -m jobs.train_embeddings $(OPTIONS)
+
+groups: $(INPUTS) ## stage 3: groups of similar entities
+	$(PY) -m jobs.group_entities $(OPTIONS)
+
+knowledge: $(INPUTS) ## stage 4: waves of generation, with pools between them
+	$(PY) -m jobs.generate_knowledge $(OPTIONS)
+
+features: $(INPUTS) ## stage 5: knowledge to vectors
+	$(PY) -m jobs.encode_features $(OPTIONS)
+
+ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
+	$(PY) -m jobs.check_ctr $(OPTIONS)
+
+comparison: $(INPUTS) ## stage 7: speed of plain, strict and relaxed decoding on this machine
+	$(PY) -m jobs.compare_decoding $(OPTIONS)
+
+report: $(INPUTS) ## stage 8: report.json and report.html
+	$(PY) -m jobs.write_report $(OPTIONS)
+
+test: $(INSTALLED) $(UNPACKED) ## all tests that need no GPU
+	$(PY) -m pytest -m "not gpu" $(ARGS)
+
+test-gpu: $(INSTALLED) $(UNPACKED) ## the tests that need a GPU
+	$(PY) -m pytest -m gpu $(ARGS)
+
+check: $(INSTALLED) ## format, lint, types, import directions
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/pyright
+	.venv/bin/lint-imports
+
+fix: $(INSTALLED) ## format the code and apply safe fixes
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+clean: ## remove caches; artifacts, assets and .venv stay
+	rm -rf .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || { \
+		echo 'error: Python 3.11 or 3.12 is needed; name one, as in: make PYTHON=python3.11' >&2; \
+		exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv .venv
+	@echo 'installing requirements.lock into .venv (minutes the first time)'
+	@$(PIP) install -r requirements.lock || { \
+		echo 'error: requirements.lock was not installed, see above; is a package index reachable?' >&2; \
+		exit 1; }
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Wheels already in .cache/wheels are used as they are, so a machine without a network can be served
+# by hand. Of recbole only its data set is kept.
+$(UNPACKED): conf/assets.txt | $(INSTALLED)
+	@echo 'fetching the wheels of conf/assets.txt (180 MB)'
+	@mkdir -p $(WHEELS)
+	@fetch='$(PIP) download --no-deps --require-hashes -r conf/assets.txt -d $(WHEELS)'; \
+	$$fetch --no-index --find-links $(WHEELS) >/dev/null 2>&1 || $$fetch || { \
+		echo 'error: the wheels were not fetched, see above. Without a network, put the wheels that' >&2; \
+		echo 'conf/assets.txt names into $(WHEELS) and run this again.' >&2; \
+		exit 1; }
+	@rm -rf .cache/unpacking
+	@for wheel in $(WHEELS)/*.whl; do $(PY) -m zipfile -e "$$wheel" .cache/unpacking; done
+	@rm -rf $(ASSETS) && mkdir -p $(ASSETS)/recbole
+	@cd .cache/unpacking && mv recbole/dataset_example ../assets/recbole/ && rm -r recbole && mv * ../assets/
+	@rm -r .cache/unpacking
+	@touch $@

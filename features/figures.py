@@ -1,0 +1,162 @@
+"""The figures of the report: which numbers go into which chart, and in which colours."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from features import charts, formats
+
+_ARM_TONES = {"transformers.generate": "quiet", "plain": "quiet", "strict": "c1", "relaxed": "c0"}
+_HUES = 8  # classes c0 to c7 of the page
+_MOST_BARS = 40
+_PLURALS = {"user": "users", "item": "items", "all": "users and items"}
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def decoding_speed(arms: Rows, kind: str) -> Markup:
+    """Tokens per second of each decoding arm, on one scale for both kinds."""
+    fastest = max((arm["tokens_per_second"] or 0.0 for arm in arms), default=0.0)
+    bars = [
+        charts.Bar(
+            arm["arm"].removeprefix("transformers."),
+            arm["tokens_per_second"] or 0.0,
+            f"{formats.decimal(arm['tokens_per_second'], 1)}/s",
+            _ARM_TONES.get(arm["arm"], "c2"),
+            f"{arm['arm']}: {formats.decimal(arm['tokens_per_second'], 1)} tokens per second, "
+            f"{formats.times(arm['ratio_to_plain'])} plain decoding",
+        )
+        for arm in arms
+        if arm["kind"] == kind
+    ]
+    title = f"Decoding speed, {_PLURALS[kind]}"
+    return charts.bar_chart(title, "Tokens per second of every decoding arm.", bars, fastest)
+
+
+def acceptance_by_source(rows: Rows) -> Markup:
+    """Share of drafted tokens that stayed, by source."""
+    bars = [
+        charts.Bar(
+            row["source"],
+            row["rate"],
+            formats.percent(row["rate"]),
+            "c0",
+            f"{row['source']}: {formats.count(row['accepted'])} of "
+            f"{formats.count(row['drafted'])} drafted tokens accepted",
+        )
+        for row in rows
+    ]
+    largest = max(row["rate"] for row in rows)
+    return charts.bar_chart(
+        "Acceptance by source", "Share of drafted tokens that stayed, by source.", bars, largest
+    )
+
+
+def acceptance_by_depth(rows: Rows) -> Markup:
+    """Share of drafted tokens that stayed, by distance from the last committed token."""
+    dots = [
+        charts.Dot(
+            row["depth"],
+            row["rate"],
+            f"depth {row['depth']}: {formats.count(row['accepted'])} of "
+            f"{formats.count(row['drafted'])} accepted ({formats.percent(row['rate'])})",
+        )
+        for row in rows
+    ]
+    return charts.share_line(
+        "Acceptance by depth",
+        "Share of drafted tokens that stayed, by their depth in the draft tree.",
+        dots,
+        "depth in the draft tree",
+    )
+
+
+def group_sizes(groups: Rows, kind: str) -> Markup:
+    """Entities of each group of one kind, coloured by route; the smallest may be left out."""
+    shown = [group for group in groups if group["kind"] == kind][:_MOST_BARS]
+    bars = [
+        charts.Bar(
+            _short_group(group),
+            group["size"],
+            formats.count(group["size"]),
+            "c0" if group["route"] == "collaborative" else "quiet",
+            f"{group['group_id']} ({group['route']}): {formats.count(group['size'])} "
+            f"{_PLURALS[kind]}, mean distance {formats.decimal(group['distance'], 3)}",
+        )
+        for group in shown
+    ]
+    largest = max(group["size"] for group in shown)
+    title = f"Sizes of groups of {_PLURALS[kind]}"
+    return charts.bar_chart(title, "Number of entities in each group.", bars, largest)
+
+
+def hidden_groups(groups: Rows, kind: str) -> int:
+    """How many groups `group_sizes` leaves out."""
+    return max(0, sum(group["kind"] == kind for group in groups) - _MOST_BARS)
+
+
+def embedding_map(points: Rows, groups: Rows) -> Markup:
+    """Users as circles and items as squares, in the colours of `group_legend`."""
+    tones = {(row["kind"], row["group_id"]): row["tone"] for row in group_legend(groups)}
+    dots = [
+        charts.Dot(
+            point["x"],
+            point["y"],
+            _name_point(point),
+            tones.get((point["kind"], point["group_id"]), "quiet"),
+            is_square=point["kind"] == "item",
+        )
+        for point in points
+    ]
+    description = "Users are circles and items squares; points near each other behave alike."
+    return charts.scatter("Map of the embeddings", description, dots)
+
+
+def group_legend(groups: Rows) -> list[dict[str, str]]:
+    """Kind, id and colour of every collaborative group; hues repeat after eight."""
+    collaborative = [group for group in groups if group["route"] == "collaborative"]
+    return [
+        {
+            "kind": group["kind"],
+            "group_id": group["group_id"],
+            "name": _short_group(group),
+            "tone": f"c{index % _HUES}",
+        }
+        for index, group in enumerate(collaborative)
+    ]
+
+
+def auc_gains(models: Mapping[str, Mapping[str, Any]]) -> Markup | None:
+    """AUC gained by knowledge in each model, over the base arm and over shuffled texts."""
+    intervals = [
+        charts.Interval(
+            f"{model}, over {name}",
+            gain["auc"],
+            gain["low"],
+            gain["high"],
+            tone,
+            f"{model}, over {name}: {formats.signed(gain['auc'])} "
+            f"[{formats.signed(gain['low'])}, {formats.signed(gain['high'])}]",
+        )
+        for model, result in models.items()
+        for name, key, tone in (("base", "gain", "c0"), ("shuffled", "gain_over_shuffled", "c1"))
+        for gain in [result[key]]
+        if None not in (gain["auc"], gain["low"], gain["high"])
+    ]
+    if not intervals:
+        return None
+    description = "AUC gain of each model with its interval; right of zero is better."
+    return charts.interval_chart("AUC gain from knowledge", description, intervals)
+
+
+def _name_point(point: Mapping[str, Any]) -> str:
+    title = f"{point['title']} " if point["title"] else ""
+    return f"{title}({point['kind']} {point['entity_id']}), group {point['group_id'] or 'none'}"
+
+
+def _short_group(group: Mapping[str, Any]) -> str:
+    """The id without the kind and route in front, which title and colour say already."""
+    name = re.sub(rf"^(({group['kind']}|{group['route']})[:/.-])+", "", group["group_id"])
+    return f"group {name}" if name.isdigit() else name

@@ -1,0 +1,104 @@
+"""Numbers as people read them. What is missing or not a number reads "n/a"."""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+MISSING = "n/a"
+_MINUS = "\N{MINUS SIGN}"
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def count(value: float | None) -> str:
+    """12345 -> 12,345; from ten million on, 12.3 M."""
+    if value is None or not is_number(value):
+        return MISSING
+    return f"{value / 1e6:,.1f} M" if abs(value) >= 1e7 else f"{value:,.0f}"
+
+
+def decimal(value: float | None, digits: int = 2) -> str:
+    """A fixed number of decimals."""
+    return f"{value:,.{digits}f}" if value is not None and is_number(value) else MISSING
+
+
+def signed(value: float | None, digits: int = 4) -> str:
+    """+0.0123, with a true minus sign where it is negative."""
+    if value is None or not is_number(value):
+        return MISSING
+    return f"{value:+.{digits}f}".replace("-", _MINUS)
+
+
+def percent(value: float | None) -> str:
+    """A share: 0.532 -> 53 %, 0.032 -> 3.2 %."""
+    if value is None or not is_number(value):
+        return MISSING
+    return f"{100 * value:.{0 if value == 0 or value >= 0.1 else 1}f} %"
+
+
+def times(value: float | None) -> str:
+    """A ratio: 2.314 -> 2.31x."""
+    return (
+        f"{value:.2f}\N{MULTIPLICATION SIGN}" if value is not None and is_number(value) else MISSING
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """0.42 s, 42 s, 3 min 20 s, 2 h 05 min."""
+    if seconds is None or not is_number(seconds):
+        return MISSING
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def fact(value: object) -> str:
+    """Any small JSON value."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and is_number(value):
+        return f"{value:,.4g}".replace("-", _MINUS)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(fact(entry) for entry in value) or "none"
+    if value is None or isinstance(value, float):
+        return MISSING
+    return str(value)
+
+
+def flat_facts(facts: Mapping[str, Any], limit: int) -> list[tuple[str, str]]:
+    """The first `limit` scalar facts, nested names joined, as (name, text) pairs."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        words = name.replace("_", " ")
+        if isinstance(value, Mapping):
+            pairs += [(f"{words}: {key}", text) for key, text in flat_facts(value, limit)]
+        elif not isinstance(value, list):
+            pairs.append((words, fact(value)))
+    return pairs[:limit]
+
+
+def differences(plain: str, other: str) -> list[tuple[str, bool]]:
+    """`other` in pieces of whole words, each marked True where it departs from `plain`."""
+    words, before = (re.findall(r"\s*\S+", text) for text in (other, plain))
+    matcher = difflib.SequenceMatcher(None, before, words, autojunk=False)
+    pieces: list[tuple[str, bool]] = []
+    for tag, _, _, start, stop in matcher.get_opcodes():
+        text = "".join(words[start:stop])
+        if tag == "equal" or not text:
+            pieces.append((text, False))
+        else:
+            word = text.lstrip()
+            pieces += [(text[: len(text) - len(word)], False), (word, True)]
+    return [piece for piece in pieces if piece[0]]

@@ -1,0 +1,150 @@
+"""What it takes to make a run again: its stages, datasets, settings and environment."""
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.schemas import SPLITS
+from pipeline.store import Manifest, Store
+
+REQUIRED = ("users", "items", "interactions", "embeddings", "groups", "knowledge", "features")
+OPTIONAL = ("comparison", "ctr")
+
+_PACKAGES = (
+    "faiss-cpu",
+    "faiss-gpu",
+    "laser-knowledge",
+    "numba",
+    "numpy",
+    "pyarrow",
+    "ray",
+    "scikit-learn",
+    "sentence-transformers",
+    "torch",
+    "torch-geometric",
+    "transformers",
+)
+
+
+def stages(
+    store: Store, tables: Mapping[str, pa.Table], ctr: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """The stages of the data flow in order: what each made, and its seconds."""
+    pools = _manifests(store, wave_datasets(store, "pools"))
+    passes = _manifests(store, wave_datasets(store, "knowledge"))
+    groups = tables["groups"]
+    failed = int((tables["knowledge"]["error"].to_numpy() != "").sum())
+    rows = [
+        # The three tables of the catalog are made together; the last one took the whole time.
+        _stage("catalog", _manifests(store, REQUIRED[2:3]), _catalog_counts(tables)),
+        _stage(
+            "embeddings",
+            _manifests(store, ["embeddings"]),
+            {"vectors": tables["embeddings"].num_rows},
+        ),
+        _stage(
+            "groups",
+            _manifests(store, ["groups"]),
+            {
+                "groups": groups.group_by(["kind", "group_id"]).aggregate([]).num_rows,
+                "entities by behaviour": _count(groups["route"], "collaborative"),
+                "entities by attributes": _count(groups["route"], "attribute"),
+            },
+        ),
+        _stage("pools", pools, {"versions": len(pools)}),
+        _stage(
+            "knowledge",
+            [*passes, *_manifests(store, ["knowledge"])],
+            {
+                "texts": tables["knowledge"].num_rows - failed,
+                "error rows": failed,
+                "waves": len(np.unique(tables["knowledge"]["wave"].to_numpy())),
+            },
+        ),
+        _stage(
+            "features",
+            _manifests(store, ["features"]),
+            {
+                "vectors": _count(tables["features"]["source"], "own"),
+                "without text": _count(tables["features"]["source"], "none"),
+            },
+        ),
+    ]
+    if ctr is None:
+        return [*rows, _stage("check", [], {})]
+    counts = {f"{name} rows": number for name, number in ctr["rows"].items()}
+    check = _stage("check", _manifests(store, ["ctr"]), counts)
+    return [*rows, check | {"facts": {}}]  # its section has the rest
+
+
+def datasets(store: Store) -> list[dict[str, Any]]:
+    """Settings, inputs and fingerprints of every dataset of the run."""
+    waves = wave_datasets(store, "pools") + wave_datasets(store, "knowledge")
+    waves.sort(key=lambda name: int(name.split("/")[1]))  # stable: the pools of a wave come first
+    names = [*REQUIRED[:5], *waves, *REQUIRED[5:], *OPTIONAL]
+    return [
+        {
+            "dataset": manifest.dataset,
+            "rows": manifest.num_rows,
+            "fingerprint": manifest.fingerprint,
+            "created": manifest.created,
+            "schema_version": manifest.schema_version,
+            "inputs": manifest.inputs,
+            "settings": manifest.settings,
+            "facts": manifest.facts,
+        }
+        for manifest in _manifests(store, names)
+    ]
+
+
+def wave_datasets(store: Store, table: str) -> list[str]:
+    """Names of the complete `waves/<n>/<table>` datasets, in the order of n."""
+    manifests = store.root.glob(f"waves/*/{table}/manifest.json")
+    numbers = sorted(int(path.parent.parent.name) for path in manifests)
+    return [f"waves/{number}/{table}" for number in numbers]
+
+
+def environment() -> dict[str, Any]:
+    """Python, machine and the packages that decide results and speed."""
+    packages: dict[str, str] = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "packages": packages,
+    }
+
+
+def _catalog_counts(tables: Mapping[str, pa.Table]) -> dict[str, int]:
+    counts = {name: tables[name].num_rows for name in ("users", "items", "interactions")}
+    splits = tables["interactions"]["split"]
+    return counts | {f"rows in {name}": _count(splits, name) for name in SPLITS}
+
+
+def _stage(name: str, manifests: list[Manifest], counts: dict[str, int]) -> dict[str, Any]:
+    return {
+        "stage": name,
+        "is_done": bool(manifests),
+        "counts": counts,
+        "seconds": sum(manifest.seconds for manifest in manifests) if manifests else None,
+        "facts": manifests[-1].facts if manifests else {},
+    }
+
+
+def _manifests(store: Store, names: list[str] | tuple[str, ...]) -> list[Manifest]:
+    found = [store.manifest(name) for name in names]
+    return [manifest for manifest in found if manifest is not None]
+
+
+def _count(column: pa.ChunkedArray, value: str) -> int:
+    return int((column.to_numpy() == value).sum())

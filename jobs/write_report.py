@@ -1,0 +1,72 @@
+"""All datasets of a run -> report.json for dashboards and report.html for people.
+
+    python -m jobs.write_report --config conf/demo.yaml
+
+Sections whose dataset has not been made yet (`comparison`, `ctr`) say which job makes it.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from features import formats
+from features.provenance import OPTIONAL, REQUIRED
+from features.report import render, summarise
+from jobs import cli
+from pipeline.config import RunConfig
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.write_report")
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Make `report`.
+
+    Raises:
+        DataError: a dataset that the report needs is missing or damaged.
+    """
+    made = [name for name in OPTIONAL if store.manifest(name) is not None]
+    plan = store.plan("report", settings={}, inputs=[*REQUIRED, *made])
+    page = store.path("report") / "report.html"
+    if plan.is_done:
+        log.info("report: up to date, %s", page)
+        return
+    report = summarise(store)
+
+    def fill(folder: Path) -> None:
+        text = json.dumps(report, indent=1, allow_nan=False, ensure_ascii=False)
+        (folder / "report.json").write_text(text, encoding="utf-8")
+        (folder / "report.html").write_text(render(report), encoding="utf-8")
+
+    plan.write_files(fill, num_rows=len(report["datasets"]), facts=report["headline"])
+    _log_headline(report["headline"])
+    log.info("report: %s", page)
+
+
+def _log_headline(headline: Mapping[str, Any]) -> None:
+    gain = headline["auc_gain"]
+    interval = (
+        f" [{formats.signed(gain['low'])}, {formats.signed(gain['high'])}], {gain['model']}"
+        if gain
+        else ""
+    )
+    log.info(
+        "entities written: %s of %s (%s errors)",
+        *(formats.count(headline[key]) for key in ("entities", "of_rows", "errors")),
+    )
+    log.info("tokens: %s", formats.count(headline["tokens"]))
+    log.info("tokens per forward pass: %s", formats.decimal(headline["tokens_per_forward"]))
+    log.info("speed-up, %s against plain: %s", headline["rule"], formats.times(headline["speedup"]))
+    log.info("AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), interval)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

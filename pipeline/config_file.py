@@ -1,0 +1,95 @@
+"""conf/*.yaml -> validated settings.
+
+An unknown key, a wrong type or a value out of range ends the run before any work, with the key,
+the nearest valid key and the allowed range.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pipeline.config import RunConfig, Settings
+from pipeline.errors import ConfigError
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a YAML file and apply `a.b=value` overrides (the value is parsed as YAML).
+
+    Raises:
+        ConfigError: the file, a key or a value is unusable; all problems are listed.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
+    for override in overrides:
+        _apply_override(tree, override)
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise ConfigError(f"{path} cannot be used:\n{problems}") from error
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set takes section.key=value, got {override!r}")
+    node = tree
+    for key in keys[:-1]:
+        child = node.setdefault(key, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {override}: {key} is a value, not a section")
+        node = child
+    try:
+        node[keys[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    """One pydantic error as one sentence: key, what was given, what is allowed."""
+    location = [str(part) for part in problem["loc"]]
+    key = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(location[-1], _keys_of(location[:-1]), n=1, cutoff=0.0)
+        where = ".".join([*location[:-1], near[0]]) if near else "no key"
+        return f"{key}: unknown key; the nearest valid key is {where}"
+    if problem["type"] == "missing":
+        return f"{key}: missing; add it"
+    message = problem["msg"].removeprefix("Value error, ")
+    given = problem["input"]
+    if isinstance(given, dict | BaseModel):
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message}; got {given!r}"
+
+
+def _keys_of(location: list[str]) -> list[str]:
+    """Valid keys of the section at `location`."""
+    section: Any = RunConfig
+    for name in location:
+        field = section.model_fields.get(name)
+        if field is None:
+            return []
+        section = _section_in(field.annotation)
+        if section is None:
+            return []
+    return list(section.model_fields)
+
+
+def _section_in(annotation: Any) -> type[Settings] | None:
+    """The settings class in `X` or `X | None`."""
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    for candidate in candidates:
+        if isinstance(candidate, type) and issubclass(candidate, Settings):
+            return candidate
+    return None

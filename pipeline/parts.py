@@ -1,0 +1,112 @@
+"""The files of a dataset: Parquet parts and small JSON, each complete or absent.
+
+A file is written under a temporary name, synced, and renamed.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.errors import DataError
+from pipeline.schemas import with_vector_width
+
+
+def append_part(folder: Path, table: pa.Table, schema: pa.Schema, name: str) -> None:
+    """Store `table` as the next part in `folder`; `name` is the dataset's, for errors.
+
+    Raises:
+        DataError: the table does not fit `schema`.
+    """
+    parts = list_parts(folder)
+    number = part_number(parts[-1]) + 1 if parts else 0
+    part = folder / f"part-{number:05d}.parquet"
+    temporary = part.with_suffix(".tmp")
+    pq.write_table(conform(table, schema, name), temporary, compression="zstd")
+    sync(temporary)
+    temporary.rename(part)
+
+
+def conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+    """`table` under its schema; fails when columns are missing, extra, null or of another type."""
+    if table.schema.names != schema.names:
+        raise DataError(f"{name}: columns are {table.schema.names}, expected {schema.names}")
+    for column in schema.names:
+        if table[column].null_count:
+            raise DataError(f"{name}.{column}: {table[column].null_count} null values")
+    if "vector" in schema.names and table.num_rows:
+        widths = set(pc.list_value_length(table["vector"]).to_pylist())  # pyright: ignore
+        if len(widths) != 1:
+            raise DataError(f"{name}.vector: widths differ: {sorted(widths)}")
+        schema = with_vector_width(schema, widths.pop())
+    try:
+        return table.cast(schema)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{name}: a column has another type than its schema: {error}") from error
+
+
+def count_rows(part: Path) -> int:
+    """Rows of a part, from its footer."""
+    try:
+        return pq.read_metadata(part).num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise damaged(part, error) from error
+
+
+def damaged(file: Path, error: Exception) -> DataError:
+    """The error that names a file which cannot be read."""
+    return DataError(f"{file} is damaged ({error}); move {file.parent} away and run again")
+
+
+def list_parts(folder: Path) -> list[Path]:
+    """Parts in the order written."""
+    return sorted(folder.glob("part-*.parquet"), key=part_number)
+
+
+def part_number(part: Path) -> int:
+    """`part-00007.parquet` is number 7."""
+    return int(part.stem.removeprefix("part-"))
+
+
+def read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
+    """All rows of `parts`; `schema` is that of no part at all."""
+    tables = []
+    for part in parts:
+        try:
+            tables.append(pq.read_table(part))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise damaged(part, error) from error
+    filled = [table for table in tables if table.num_rows]  # an empty part knows no vector width
+    try:
+        return pa.concat_tables(filled or tables or [schema.empty_table()])
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the parts in {parts[0].parent} differ in type: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not JSON, or not even UTF-8
+        raise damaged(path, error) from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a small file: the old one stays until the new one is whole."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_bytes(data)
+    sync(temporary)
+    temporary.rename(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

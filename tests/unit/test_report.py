@@ -1,0 +1,515 @@
+"""The report: complete and strict JSON, and a safe, self-contained page, whatever was made."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features import charts, formats, provenance
+from features.report import render, summarise
+from jobs import write_report
+from pipeline.errors import DataError
+from pipeline.schemas import KINDS, SCHEMAS, SPLITS
+from pipeline.store import MANIFEST, Store
+
+SECTIONS = ["done", "speed", "acceptance", "groups", "map", "texts", "check", "errors", "reproduce"]
+HOSTILE = '<script>alert(1)</script> & "Heat" <b>'
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+def knowledge_row(kind, entity_id, wave=1, passes=10, tokens=30, rule="relaxed", error=""):
+    drafted = wave > 0 and not error
+    return {
+        "kind": kind,
+        "entity_id": entity_id,
+        "group_id": f"{kind}:c0",
+        "wave": wave,
+        "prompt_hash": f"{kind} {entity_id}",
+        "request_key": f"{kind}-{entity_id}",
+        "text": "" if error else f"text about {entity_id}",
+        "token_ids": [] if error else list(range(tokens)),
+        "finish_reason": "error" if error else "length",
+        "rule": rule if wave else "plain",
+        "pool_version": "p1",
+        "prompt_tokens": 50,
+        "source_events": 3,
+        "latest_source": 0,
+        "forward_passes": 0 if error else passes,
+        "relaxed_tokens": 3 if drafted else 0,
+        "relaxed_cost": 1.5 if drafted else 0.0,
+        "drafted_by_source": [0, 40, 20, 0] if drafted else [],
+        "accepted_by_source": [0, 16, 4, 0] if drafted else [],
+        "drafted_by_depth": [30, 20, 10] if drafted else [],
+        "accepted_by_depth": [12, 6, 2] if drafted else [],
+        "error": error,
+    }
+
+
+def tables_of(num_users, num_items, failing=0):
+    """A small catalog and all that the stages make of it; the first users fail."""
+    rng = np.random.default_rng(7)
+    users = [f"u{index}" for index in range(num_users)]
+    items = [f"i{index}" for index in range(num_items)]
+    entities = [("user", name) for name in users] + [("item", name) for name in items]
+    vectors = rng.normal(size=(len(entities), 4)).astype(np.float32)
+    past = [{"user_id": u, "item_id": i} for u in users for i in items[:4]]
+    return {
+        "users": [{"user_id": name, "attributes": [("age", "24")]} for name in users],
+        "items": [
+            {"item_id": name, "title": f"Film {name}", "attributes": [("genre", "Drama")]}
+            for name in items
+        ],
+        "interactions": [
+            {**row, "rating": 4.0, "label": 1, "timestamp": n, "split": SPLITS[n % 4]}
+            for n, row in enumerate(past)
+        ],
+        "embeddings": [
+            {
+                "kind": kind,
+                "entity_id": name,
+                "num_interactions": 0 if name.endswith("0") else 5,
+                "vector": vector.tolist(),
+            }
+            for (kind, name), vector in zip(entities, vectors, strict=True)
+        ],
+        "groups": [
+            {
+                "kind": kind,
+                "entity_id": name,
+                "route": "attribute" if name.endswith("0") else "collaborative",
+                "group_id": f"{kind}:{'drama' if name.endswith('0') else 'c0'}",
+                "distance": 0.25,
+                "representative": name.endswith("1"),
+            }
+            for kind, name in entities
+        ],
+        "knowledge": [
+            knowledge_row(
+                kind,
+                name,
+                wave=0 if name.endswith("1") else 1,
+                passes=30 if name.endswith("1") else 10,
+                error=f"prompt has {600 + n} tokens" if n < failing else "",
+            )
+            for n, (kind, name) in enumerate(entities)
+        ],
+        "features": [
+            {
+                "kind": kind,
+                "entity_id": name,
+                "source": "none" if n < failing else "own",
+                "vector": [0.0, 1.0],
+            }
+            for n, (kind, name) in enumerate(entities)
+        ],
+    }
+
+
+def write_store(root, tables):
+    store = Store(root)
+    for name, rows in tables.items():
+        schema = SCHEMAS[name][0]
+        plan = store.plan(name, settings={"setting": 1})
+        plan.write(pa.Table.from_pylist(rows, schema=schema))
+        set_seconds(store, name, 2.0)
+    return store
+
+
+def set_seconds(store, name, seconds):
+    """As if writing the dataset had taken so long."""
+    path = store.path(name) / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": seconds}))
+
+
+def write_json(store, name, value, inputs=("knowledge",)):
+    plan = store.plan(name, settings={}, inputs=list(inputs))
+    plan.write_files(lambda folder: (folder / f"{name}.json").write_text(json.dumps(value)), 1)
+
+
+def arm(name, kind, seconds):
+    return {
+        "arm": name,
+        "kind": kind,
+        "rows": 4,
+        "seconds": seconds,
+        "new_tokens": 400,
+        "tokens_per_second": 400 / seconds,
+        "tokens_per_forward": 1.0 if name != "relaxed" else 4.0,
+        "looping_rows": 1,
+    }
+
+
+def comparison(title="Heat", plain="a good film", relaxed="a fine film"):
+    seconds = {"transformers.generate": 25.0, "plain": 20.0, "strict": 10.0, "relaxed": 5.0}
+    return {
+        "model": "tiny",
+        "rows": 8,
+        "max_new_tokens": 50,
+        "batch_rows": 4,
+        "arms": [
+            arm(name, kind, time * (2 if kind == "item" else 1))
+            for name, time in seconds.items()
+            for kind in KINDS
+        ],
+        "texts": [
+            {
+                "kind": "item",
+                "entity_id": "i1",
+                "title": title,
+                "prompt": "Say what the film is like.",
+                "plain": plain,
+                "relaxed": relaxed,
+                "relaxed_tokens": 1,
+                "relaxed_cost": 0.7,
+            }
+        ],
+    }
+
+
+def gain(auc, low, high):
+    return {
+        "auc": auc,
+        "low": low,
+        "high": high,
+        "logloss": -0.001,
+        "logloss_low": -0.002,
+        "logloss_high": 0.0,
+        "mde": 0.004,
+    }
+
+
+def ctr(models=("din", "dcnv2")):
+    scores = {"auc": 0.71, "auc_sd": 0.002, "logloss": 0.6, "logloss_sd": 0.001}
+    results = {
+        name: {
+            "arms": {"base": scores, "knowledge": {**scores, "auc": 0.72}},
+            "gain": gain(0.01 + 0.02 * index, 0.002, 0.02 + 0.02 * index),
+            "gain_over_shuffled": gain(0.008, 0.001, 0.015),
+            "verdict": "improves",
+        }
+        for index, name in enumerate(models)
+    }
+    return {
+        "protocol": "per_user_prefix",
+        "rows": {"train": 100, "valid": 10, "test": 20},
+        "test_users": 5,
+        "models": results,
+        "seeds": 3,
+        "seconds": 12.0,
+    }
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A run with every dataset, two failed users and users and items in two groups each."""
+    store = write_store(tmp_path / "demo", tables_of(8, 6, failing=2))
+    write_json(store, "comparison", comparison())
+    write_json(store, "ctr", ctr(), inputs=["features"])
+    return store
+
+
+class Page(HTMLParser):
+    """Collects what the tests ask about; fails on tags that are not nested properly."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.tags, self.addresses = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def strict_json(report):
+    return json.loads(json.dumps(report, allow_nan=False))
+
+
+def test_json_holds_every_section_and_is_strict(store):
+    report = summarise(store)
+    assert strict_json(report) == report
+    assert report["headline"]["entities"] == 12
+    assert report["headline"]["of_rows"] == 14
+    assert report["headline"]["errors"] == 2
+    assert [stage["stage"] for stage in report["stages"]] == [
+        "catalog", "embeddings", "groups", "pools", "knowledge", "features", "check",
+    ]  # fmt: skip
+    assert {row["dataset"] for row in report["datasets"]} == {
+        *provenance.REQUIRED,
+        *provenance.OPTIONAL,
+    }
+
+
+def test_tokens_per_forward_is_all_tokens_over_all_passes(store):
+    rows = [row for row in tables_of(8, 6, failing=2)["knowledge"] if not row["error"]]
+    expected = sum(len(row["token_ids"]) for row in rows) / sum(r["forward_passes"] for r in rows)
+    assert summarise(store)["headline"]["tokens_per_forward"] == pytest.approx(expected)
+
+
+def test_waves_count_rows_of_each_kind_apart(store):
+    waves = summarise(store)["acceptance"]["waves"]
+    assert [(row["wave"], row["kind"], row["rows"]) for row in waves] == [
+        (0, "user", 1), (0, "item", 1), (1, "user", 7), (1, "item", 5),
+    ]  # fmt: skip
+    assert waves[0]["tokens_per_forward"] is None  # user u1 failed: no pass, no ratio
+    assert waves[1]["tokens_per_forward"] == 1.0
+    assert waves[3]["tokens_per_forward"] == 3.0
+
+
+def test_acceptance_sums_lists_of_different_lengths(tmp_path):
+    tables = tables_of(0, 3)
+    tables["knowledge"][0] |= {"drafted_by_depth": [10], "accepted_by_depth": [5]}
+    report = summarise(write_store(tmp_path / "r", tables))
+    assert report["acceptance"]["by_depth"] == [
+        {"depth": 1, "drafted": 40, "accepted": 17, "rate": 17 / 40},
+        {"depth": 2, "drafted": 20, "accepted": 6, "rate": 0.3},
+        {"depth": 3, "drafted": 10, "accepted": 2, "rate": 0.2},
+    ]
+    assert [row["source"] for row in report["acceptance"]["by_source"]] == ["own", "group"]
+
+
+def test_speedup_is_relaxed_over_plain_and_sums_both_kinds(store):
+    headline = summarise(store)["headline"]
+    assert headline["rule"] == "relaxed"
+    assert headline["speedup"] == pytest.approx(4.0)
+    assert headline["speedup_by_kind"] == pytest.approx({"user": 4.0, "item": 4.0})
+    overall = [row for row in summarise(store)["speed"]["arms"] if row["kind"] == "all"]
+    assert overall[-1]["tokens_per_second"] == pytest.approx(800 / 15)
+    assert overall[-1]["tokens_per_forward"] == pytest.approx(4.0)
+
+
+def test_headline_gain_is_the_smallest_of_all_models(store):
+    headline = summarise(store)["headline"]
+    assert headline["auc_gain"]["model"] == "din"
+    assert [row["model"] for row in headline["auc_gains"]] == ["din", "dcnv2"]
+
+
+def test_failures_of_one_cause_are_one_row_with_examples(store):
+    failures = summarise(store)["failures"]
+    assert [(row["stage"], row["rows"], row["examples"]) for row in failures] == [
+        ("knowledge", 2, ["u0", "u1"]), ("features", 2, ["u0", "u1"]),
+    ]  # fmt: skip
+    assert failures[0]["message"] == "prompt has 600 tokens"
+
+
+def test_map_leaves_out_untrained_vectors_and_keeps_the_order_of_rows(store):
+    report = summarise(store)
+    points = report["map"]["points"]
+    assert [point["entity_id"] for point in points] == [
+        *(f"u{n}" for n in range(1, 8)), *(f"i{n}" for n in range(1, 6)),
+    ]  # fmt: skip
+    assert report["map"]["untrained"] == 2
+    assert points[-1]["title"] == "Film i5"
+    assert {point["group_id"] for point in points} == {"user:c0", "item:c0"}
+
+
+def test_map_places_points_by_their_two_main_directions(tmp_path):
+    tables = tables_of(4, 4)
+    corners = {"1": [1, 0, 0, 0], "2": [-1, 0, 0, 0], "3": [0, 0, 1, 0]}
+    for row in tables["embeddings"]:
+        row["vector"] = corners.get(row["entity_id"][-1], [0, 0, 0, 0])
+    report = summarise(write_store(tmp_path / "r", tables))
+    assert sum(report["map"]["explained"]) == pytest.approx(1.0)
+    places = {p["entity_id"]: np.array([p["x"], p["y"]]) for p in report["map"]["points"]}
+    assert np.linalg.norm(places["u1"] - places["u2"]) == pytest.approx(2.0, abs=1e-3)
+    assert np.linalg.norm(places["u1"] - places["u3"]) == pytest.approx(2**0.5, abs=1e-3)
+
+
+def test_page_is_well_formed_self_contained_and_has_every_section(store):
+    text = render(summarise(store))
+    page = Page(text)
+    assert [name for name in page.ids if name in SECTIONS] == SECTIONS
+    assert len(page.ids) == len(set(page.ids))
+    assert all(address.startswith("#") for address in page.addresses)
+    assert page.tags.count("svg") > 6
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert re.search(r"https?://|@import|url\(", text) is None
+    assert "prefers-color-scheme: dark" in text
+    assert "NaN" not in text
+    assert "None" not in text
+
+
+def test_every_section_says_how_to_read_it(store):
+    sections = re.findall(r"<section.*?</section>", render(summarise(store)), re.DOTALL)
+    assert len(sections) == len(SECTIONS)
+    assert all('<p class="read">' in section for section in sections)
+
+
+def test_charts_name_themselves_to_a_screen_reader(store):
+    for chart in re.findall(r'<svg class="chart".*?</svg>', render(summarise(store)), re.DOTALL):
+        names = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', chart)
+        assert names is not None
+        assert f'<title id="{names[1]}">' in chart
+        assert f'<desc id="{names[2]}">' in chart
+
+
+def test_markup_in_data_is_text_on_the_page(tmp_path):
+    tables = tables_of(5, 5, failing=1)
+    for row in tables["items"]:
+        row["title"] = HOSTILE
+    for row in tables["groups"]:
+        row["group_id"] += HOSTILE
+    tables["knowledge"][0]["error"] = HOSTILE
+    store = write_store(tmp_path / "r", tables)
+    write_json(store, "comparison", comparison(HOSTILE, HOSTILE, f"{HOSTILE} {HOSTILE}"))
+    write_json(store, "ctr", ctr(models=(HOSTILE,)), inputs=["features"])
+    text = render(summarise(store))
+    page = Page(text)
+    assert "script" not in page.tags
+    assert text.count("&lt;script&gt;") > 10
+    assert "<b> " not in text
+
+
+def test_differing_words_are_marked_and_the_text_stays_whole():
+    pieces = formats.differences("a good  film\nindeed", "a fine  film\nindeed, yes")
+    assert "".join(words for words, _ in pieces) == "a fine  film\nindeed, yes"
+    assert [words for words, differs in pieces if differs] == ["fine", "indeed, yes"]
+
+
+def test_sections_without_a_dataset_name_the_target_that_makes_it(tmp_path):
+    report = summarise(write_store(tmp_path / "r", tables_of(3, 3)))
+    assert (report["speed"], report["texts"], report["ctr"]) == (None, None, None)
+    assert report["headline"]["speedup"] is None
+    assert report["stages"][-1]["is_done"] is False
+    text = render(report)
+    assert [name for name in Page(text).ids if name in SECTIONS] == SECTIONS
+    assert text.count("<code>make comparison</code>") == 3  # its card, the speeds, the texts
+    assert text.count("<code>make ctr</code>") == 2
+
+
+def test_nan_of_the_check_and_the_comparison_reads_as_missing(store):
+    nan = float("nan")
+    broken = ctr(models=("din",))
+    broken["models"]["din"]["gain"] = gain(nan, nan, nan)
+    broken["models"]["din"]["gain_over_shuffled"] = gain(nan, nan, float("inf"))
+    write_json(store, "ctr", broken, inputs=["features"])
+    speeds = comparison()
+    for row in speeds["arms"]:
+        row |= {"tokens_per_second": nan, "tokens_per_forward": nan, "seconds": 0.0}
+    write_json(store, "comparison", speeds)
+    report = summarise(store)
+    assert strict_json(report) == report
+    assert report["headline"]["auc_gain"] is None
+    assert report["headline"]["speedup"] is None
+    text = render(report)
+    Page(text)
+    assert "nan" not in re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL).lower()
+
+
+@pytest.mark.parametrize(("users", "items"), [(0, 0), (1, 0), (0, 2), (1, 1)])
+def test_tiny_and_empty_catalogs_still_give_a_page(tmp_path, users, items):
+    report = summarise(write_store(tmp_path / "r", tables_of(users, items, failing=users)))
+    assert strict_json(report) == report
+    assert report["headline"]["entities"] == items
+    assert report["map"] is None
+    Page(render(report))
+
+
+def test_identical_vectors_still_give_a_map(tmp_path):
+    tables = tables_of(4, 4)
+    for row in tables["embeddings"]:
+        row["vector"] = [1.0]
+    report = summarise(write_store(tmp_path / "r", tables))
+    assert {(point["x"], point["y"]) for point in report["map"]["points"]} == {(0.0, 0.0)}
+    Page(render(report))
+
+
+def test_waves_are_listed_in_the_order_of_their_numbers(store):
+    for wave in (10, 2):
+        rows = [row | {"wave": wave} for row in tables_of(2, 0)["knowledge"]]
+        table = pa.Table.from_pylist(rows, schema=SCHEMAS["knowledge"][0])
+        store.plan(f"waves/{wave}/knowledge", settings={}).write(table)
+        set_seconds(store, f"waves/{wave}/knowledge", 5.0)
+    names = provenance.wave_datasets(store, "knowledge")
+    assert names == ["waves/2/knowledge", "waves/10/knowledge"]
+    stage = summarise(store)["stages"][4]
+    assert stage["seconds"] == 12.0  # both waves, and their merge
+
+
+def test_missing_dataset_is_an_error_that_names_it(tmp_path):
+    tables = tables_of(2, 2)
+    del tables["groups"]
+    with pytest.raises(DataError, match="groups has not been made"):
+        summarise(write_store(tmp_path / "r", tables))
+
+
+def test_job_writes_both_files_once(store, caplog, demo_config):
+    with caplog.at_level("INFO"):
+        write_report.run(demo_config, store)
+    folder = store.path("report")
+    report = json.loads((folder / "report.json").read_text())
+    assert report["headline"] == store.require("report").facts
+    assert "+0.0100 [+0.0020, +0.0200], din" in caplog.text
+    assert str(folder / "report.html") in caplog.text
+    before = (folder / "report.html").stat().st_mtime_ns
+    with caplog.at_level("INFO"):
+        write_report.run(demo_config, store)
+    assert (folder / "report.html").stat().st_mtime_ns == before
+    assert "up to date" in caplog.text
+
+
+def test_job_runs_again_when_the_check_was_made(tmp_path, demo_config):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    write_report.run(demo_config, store)
+    first = store.require("report").fingerprint
+    write_json(store, "ctr", ctr(), inputs=["features"])
+    write_report.run(demo_config, store)
+    assert store.require("report").fingerprint != first
+    assert "make ctr" not in (store.path("report") / "report.html").read_text()
+
+
+@pytest.fixture
+def demo_config():
+    from pipeline.config import load_config
+
+    return load_config(Path(__file__).parents[2] / "conf" / "demo.yaml")
+
+
+@given(low=st.floats(-1, 0.5), width=st.floats(1e-6, 10))
+def test_ticks_are_round_evenly_spaced_and_inside(low, width):
+    found = charts.ticks(low, low + width, 4)
+    assert 2 <= len(found) <= 5
+    assert low - 1e-9 <= found[0] <= found[-1] <= low + width + 1e-9
+    assert len({round(step, 9) for step in np.diff(found)}) <= 1
+    if low <= 0 <= low + width:
+        assert 0 in found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (formats.count(1234567), "1,234,567"),
+        (formats.count(23456789), "23.5 M"),
+        (formats.count(None), "n/a"),
+        (formats.decimal(float("nan")), "n/a"),
+        (formats.signed(-0.00321), "\N{MINUS SIGN}0.0032"),
+        (formats.signed(0.5, 1), "+0.5"),
+        (formats.percent(0.0321), "3.2 %"),
+        (formats.percent(0.0), "0 %"),
+        (formats.times(2.345), "2.35\N{MULTIPLICATION SIGN}"),
+        (formats.duration(0.44), "0.4 s"),
+        (formats.duration(59.7), "1 min 00 s"),
+        (formats.duration(3725), "1 h 02 min"),
+        (formats.fact(True), "yes"),
+        (formats.fact([1, 2.5]), "1, 2.5"),
+    ],
+)
+def test_numbers_read_well(text, expected):
+    assert text == expected
