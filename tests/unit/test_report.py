@@ -477,7 +477,7 @@ def test_job_runs_again_when_the_check_was_made(tmp_path, demo_config):
 
 @pytest.fixture
 def demo_config():
-    from pipeline.config import load_config
+    from pipeline.config_file import load_config
 
     return load_config(Path(__file__).parents[2] / "conf" / "demo.yaml")
 
