@@ -38,12 +38,12 @@ def ray_session(settings: ClusterSettings) -> Iterator[Workers]:
         address=settings.address,
         include_dashboard=False if local else None,
         object_store_memory=settings.object_store_mb * 2**20 if local else None,
-        logging_level=logging.WARNING,
+        logging_level=logging.ERROR,
         log_to_driver=False,
         runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
     )
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # notices only; failures raise
     ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
     try:
         yield _workers(settings)
     finally:

@@ -82,12 +82,12 @@ class EmbeddingSettings(Settings):
 
     dim: Count = 64
     layers: Annotated[int, Field(ge=1, le=8)] = 3
-    learning_rate: Positive = 5e-3
+    learning_rate: Positive = 2e-2
     regularisation: Annotated[float, Field(ge=0.0)] = 1e-4
     batch_size: Count = 4096
     max_epochs: Count = 200
-    evaluate_every: Count = 3
-    patience: Count = 5  # evaluations without a better validation Recall@20
+    evaluate_every: Count = 5
+    patience: Count = 10  # evaluations without a better validation Recall@20
     holdout_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2  # latest part of each user's past
 
 
