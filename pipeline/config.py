@@ -180,7 +180,7 @@ class CtrSettings(Settings):
     adaptor_dim: Count = 32
     history_length: Count = 20
     bootstrap: Annotated[int, Field(ge=100)] = 2000
-    min_auc_gain: float | None = None  # below this mean gain of any model: exit code 5
+    min_auc_gain: float | None = None  # no model gains as much: exit code 5
 
 
 class ComparisonSettings(Settings):

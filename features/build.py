@@ -1,0 +1,53 @@
+"""KNOWLEDGE -> FEATURES: the text of every entity as one vector; one row in, one row out."""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.schemas import FEATURES, with_vector_width
+
+
+class Encoder(Protocol):
+    """What turns texts into vectors."""
+
+    @property
+    def dim(self) -> int:
+        """Width of a vector."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """One vector per text, in order: (texts, dim) float32."""
+        ...
+
+
+def usable_texts(knowledge: pa.Table) -> list[str]:
+    """The text of each row, "" where the row failed or its text is blank."""
+    is_usable = pc.and_(
+        pc.equal(knowledge["error"], ""),
+        pc.not_equal(pc.utf8_trim_whitespace(knowledge["text"]), ""),
+    )
+    return pc.if_else(is_usable, knowledge["text"], "").to_pylist()
+
+
+def build_features(knowledge: pa.Table, encoder: Encoder) -> pa.Table:
+    """FEATURES of `knowledge`, row by row; a row without a usable text has the zero vector.
+
+    Of KNOWLEDGE only kind, entity_id, text and error are read.
+    """
+    texts = usable_texts(knowledge)
+    written = [row for row, text in enumerate(texts) if text]
+    vectors = np.zeros((len(texts), encoder.dim), np.float32)
+    vectors[written] = encoder.encode([texts[row] for row in written])
+    columns = [
+        knowledge["kind"],
+        knowledge["entity_id"],
+        pa.array(np.where(np.array(texts, object) == "", "none", "own"), pa.string()),
+        pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), encoder.dim),
+    ]
+    return pa.table(columns, schema=with_vector_width(FEATURES, encoder.dim))

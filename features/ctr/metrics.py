@@ -1,0 +1,143 @@
+"""AUC and logloss, and how sure one may be of a difference between two arms.
+
+Rows of one user are not independent, so whole users are resampled (paired: both arms in the same
+draw). DeLong's formula, which takes rows for independent, understates the error of an AUC
+difference 2.4 to 3 times on MovieLens-100K.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+_LEAST_PROBABILITY = 1e-7
+_DETECTABLE = 2.8  # 1.96 + 0.84: two-sided 5 % error, 80 % power
+_CELLS = 4_000_000  # of the draws x rows weights held at a time
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Second arm minus first arm, with 95 % bootstrap intervals; NaN where `reason` says why."""
+
+    auc: float
+    low: float
+    high: float
+    logloss: float
+    logloss_low: float
+    logloss_high: float
+    mde: float  # smallest AUC difference that such a test sees in 4 of 5 cases
+    reason: str = ""
+
+
+def auc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """Area under the ROC curve; NaN if only one label occurs."""
+    if len(np.unique(labels)) < 2:
+        return math.nan
+    return float(roc_auc_score(labels, scores))
+
+
+def row_logloss(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """-log of the probability given to what happened: (rows,) float64."""
+    given = np.where(labels > 0, probabilities, 1.0 - probabilities.astype(np.float64))
+    return -np.log(np.clip(given, _LEAST_PROBABILITY, 1.0))
+
+
+def logloss(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Mean negative log-likelihood in nats."""
+    return float(row_logloss(labels, probabilities).mean())
+
+
+def paired_difference(
+    labels: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    users: np.ndarray,
+    draws: int,
+    seed: int,
+) -> Difference:
+    """What `second` gains over `first`: the difference, and its paired user-cluster bootstrap.
+
+    Args:
+        labels: (rows,) 0 or 1.
+        first: (rows,) probabilities of one arm.
+        second: (rows,) probabilities of the other.
+        users: (rows,) any integer per user.
+        draws: resamples of the users.
+        seed: of the draws; comparisons with one seed use the same draws.
+    """
+    loss = row_logloss(labels, second) - row_logloss(labels, first)
+    names, owners = np.unique(users, return_inverse=True)
+    reason = _why_not(labels, len(names))
+    if reason:
+        nan = math.nan
+        return Difference(nan, nan, nan, float(loss.mean()), nan, nan, nan, reason)
+    rng = np.random.default_rng(seed)
+    sizes, losses = np.bincount(owners), np.bincount(owners, weights=loss)
+    rankings = _rank(labels, first), _rank(labels, second)
+    auc_draws, loss_draws = [], []
+    chunk = max(1, _CELLS // len(labels))
+    for start in range(0, draws, chunk):
+        size = min(chunk, draws - start)
+        counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size)
+        weights = counts[:, owners].astype(np.float64)  # (draws, rows)
+        before, after = (_auc_of(ranking, weights) for ranking in rankings)
+        auc_draws.append(after - before)
+        loss_draws.append((counts @ losses) / (counts @ sizes))
+    auc_drawn, loss_drawn = np.concatenate(auc_draws), np.concatenate(loss_draws)
+    low, high = np.nanpercentile(auc_drawn, [2.5, 97.5])
+    logloss_low, logloss_high = np.percentile(loss_drawn, [2.5, 97.5])
+    return Difference(
+        auc=auc(labels, second) - auc(labels, first),
+        low=float(low),
+        high=float(high),
+        logloss=float(loss.mean()),
+        logloss_low=float(logloss_low),
+        logloss_high=float(logloss_high),
+        mde=_DETECTABLE * float(np.nanstd(auc_drawn, ddof=1)),
+    )
+
+
+def weighted_auc(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """AUC of rows that count `weights` times, ties half: (draws,); NaN where a label is missing.
+
+    Args:
+        labels: (rows,) 0 or 1.
+        scores: (rows,).
+        weights: (draws, rows) float64.
+    """
+    return _auc_of(_rank(labels, scores), weights)
+
+
+class _Ranking(NamedTuple):
+    """Rows sorted by score, once for all draws."""
+
+    order: np.ndarray  # (rows,)
+    is_positive: np.ndarray  # (rows,) bool, in that order
+    starts: np.ndarray  # (scores,) where each distinct score begins
+
+
+def _rank(labels: np.ndarray, scores: np.ndarray) -> _Ranking:
+    order = np.argsort(scores, kind="stable")
+    ordered = scores[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    return _Ranking(order, labels[order] > 0, starts)
+
+
+def _auc_of(ranking: _Ranking, weights: np.ndarray) -> np.ndarray:
+    weights = weights[:, ranking.order]
+    positive = np.add.reduceat(weights * ranking.is_positive, ranking.starts, axis=1)
+    negative = np.add.reduceat(weights * ~ranking.is_positive, ranking.starts, axis=1)
+    below = np.cumsum(negative, axis=1) - negative  # (draws, scores)
+    won = (positive * (below + negative / 2)).sum(axis=1)
+    pairs = positive.sum(axis=1) * negative.sum(axis=1)
+    return np.divide(won, pairs, out=np.full(len(pairs), math.nan), where=pairs > 0)
+
+
+def _why_not(labels: np.ndarray, num_users: int) -> str:
+    if len(np.unique(labels)) < 2:
+        return f"all {len(labels)} test rows have one label"
+    if num_users < 2:
+        return "the test rows belong to one user"
+    return ""

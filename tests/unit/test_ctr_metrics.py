@@ -1,0 +1,118 @@
+"""AUC against scikit-learn, the bootstrap against a loop and against what it must show."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import log_loss, roc_auc_score
+
+from features.ctr import metrics
+from features.ctr.metrics import auc, logloss, paired_difference, weighted_auc
+
+
+def sample(rows=400, users=40, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(rows) < 0.5).astype(np.float32)
+    good = 0.5 + 0.4 * (labels - 0.5) + 0.2 * (rng.random(rows) - 0.5)
+    poor = rng.random(rows)
+    return labels, good, poor, rng.integers(0, users, rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(1, 5))
+def test_weighted_auc_equals_scikit_learn_with_ties(seed, rows, levels):
+    rng = np.random.default_rng(seed)
+    labels = np.r_[0.0, 1.0, rng.integers(0, 2, rows - 2)]
+    scores = rng.integers(0, levels, rows) / levels
+    weights = rng.integers(1, 4, (3, rows)).astype(float)
+    wanted = [roc_auc_score(labels, scores, sample_weight=row) for row in weights]
+    assert weighted_auc(labels, scores, weights) == pytest.approx(wanted)
+
+
+def test_weighted_auc_without_one_label_is_nan():
+    weights = np.array([[1.0, 0.0], [1.0, 2.0]])
+    drawn = weighted_auc(np.array([0.0, 1.0]), np.array([0.2, 0.7]), weights)
+    assert math.isnan(drawn[0])
+    assert drawn[1] == 1.0
+
+
+def test_logloss_equals_scikit_learn_and_survives_certainty():
+    labels, good, _, _ = sample()
+    assert logloss(labels, good) == pytest.approx(log_loss(labels, good))
+    assert logloss(np.array([1.0]), np.array([0.0], np.float32)) == pytest.approx(-math.log(1e-7))
+
+
+def test_one_label_gives_nan_and_a_reason():
+    _, good, poor, users = sample()
+    labels = np.ones(len(users))
+    assert math.isnan(auc(labels, good))
+    difference = paired_difference(labels, poor, good, users, 100, 0)
+    assert difference.reason == "all 400 test rows have one label"
+    assert math.isnan(difference.auc)
+    assert math.isnan(difference.low)
+    assert math.isnan(difference.mde)
+    assert difference.logloss == pytest.approx(logloss(labels, good) - logloss(labels, poor))
+
+
+def test_one_user_cannot_be_resampled():
+    labels, good, poor, users = sample()
+    difference = paired_difference(labels, poor, good, np.zeros_like(users), 100, 0)
+    assert difference.reason == "the test rows belong to one user"
+
+
+def test_the_bootstrap_equals_a_loop_over_the_same_draws():
+    labels, good, poor, users = sample(rows=120, users=15)
+    difference = paired_difference(labels, poor, good, users, 60, 7)
+    names = np.unique(users)
+    counts = np.random.default_rng(7).multinomial(len(names), [1 / len(names)] * len(names), 60)
+    aucs, losses = [], []
+    for count in counts:
+        rows = np.concatenate(
+            [
+                np.tile(np.flatnonzero(users == name), k)
+                for name, k in zip(names, count, strict=True)
+            ]
+        ).astype(int)
+        aucs.append(
+            roc_auc_score(labels[rows], good[rows]) - roc_auc_score(labels[rows], poor[rows])
+        )
+        losses.append(logloss(labels[rows], good[rows]) - logloss(labels[rows], poor[rows]))
+    assert [difference.low, difference.high] == pytest.approx(np.percentile(aucs, [2.5, 97.5]))
+    wanted = np.percentile(losses, [2.5, 97.5])
+    assert [difference.logloss_low, difference.logloss_high] == pytest.approx(wanted)
+    assert difference.mde == pytest.approx(2.8 * np.std(aucs, ddof=1))
+
+
+def test_chunks_do_not_change_the_draws(monkeypatch):
+    labels, good, poor, users = sample()
+    whole = paired_difference(labels, poor, good, users, 150, 3)
+    monkeypatch.setattr(metrics, "_CELLS", 400 * 37)
+    assert paired_difference(labels, poor, good, users, 150, 3) == whole
+
+
+def test_an_arm_against_itself_differs_by_nothing():
+    labels, good, _, users = sample()
+    difference = paired_difference(labels, good, good, users, 200, 0)
+    assert (difference.auc, difference.low, difference.high, difference.mde) == (0, 0, 0, 0)
+
+
+def test_a_better_arm_has_an_interval_above_zero_and_the_mirror_below():
+    labels, good, poor, users = sample()
+    gain = paired_difference(labels, poor, good, users, 500, 0)
+    loss = paired_difference(labels, good, poor, users, 500, 0)
+    assert 0 < gain.low < gain.auc < gain.high
+    assert gain.logloss_high < 0
+    assert (loss.low, loss.high) == pytest.approx((-gain.high, -gain.low))
+
+
+def test_repeated_rows_of_a_user_bring_no_certainty():
+    labels, good, poor, users = sample()
+    once = paired_difference(labels, poor, good, users, 300, 5)
+    many = paired_difference(*(np.repeat(a, 9) for a in (labels, poor, good, users)), 300, 5)
+    assert many.mde == pytest.approx(once.mde)
+    alone = paired_difference(
+        *(np.repeat(a, 9) for a in (labels, poor, good)), np.arange(3600), 300, 5
+    )
+    assert alone.mde < once.mde / 2
