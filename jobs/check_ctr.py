@@ -19,7 +19,7 @@ from features.ctr.check import ARMS, Fit, fit_one, summarise
 from features.ctr.data import CtrData, make_ctr_data
 from features.ctr.join import KnowledgeVectors, join_vectors
 from jobs import cli
-from jobs.cluster import ray_session
+from jobs.cluster import start_ray
 from pipeline.config import CtrSettings, RunConfig
 from pipeline.errors import CheckError, DataError
 from pipeline.store import Plan, Store
@@ -53,8 +53,8 @@ def _check(config: RunConfig, store: Store, plan: Plan) -> None:
         " + ".join(f"{len(rows)} {name}" for name, rows in data.splits.items()),
         *(100 * share for share in coverage.values()),
     )
-    with ray_session(config.cluster):
-        fits = list(_fits(data, vectors, config.ctr, config.seed))
+    start_ray(config.cluster)
+    fits = list(_fits(data, vectors, config.ctr, config.seed))
     result = {
         "protocol": config.catalog.split.protocol,
         **summarise(data, fits, config.ctr, config.seed),

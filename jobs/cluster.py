@@ -2,12 +2,12 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobs.cli import ROOT
 from pipeline.config import ClusterSettings
+from pipeline.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,8 @@ class Workers:
     threads_each: int
 
 
-@contextmanager
-def ray_session(settings: ClusterSettings) -> Iterator[Workers]:
-    """A Ray session for a job; joins the one that is already open in this process, if any.
+def start_ray(settings: ClusterSettings) -> None:
+    """Start or join Ray, unless this process has; it ends with the process.
 
     Ray's workers import from the folder the driver was started in, so a stray `features.py` there
     would replace our package: the driver moves to the project's root first.
@@ -31,7 +30,6 @@ def ray_session(settings: ClusterSettings) -> Iterator[Workers]:
     import ray
 
     if ray.is_initialized():
-        yield _workers(settings)
         return
     local = settings.address is None
     ray.init(
@@ -43,18 +41,25 @@ def ray_session(settings: ClusterSettings) -> Iterator[Workers]:
         runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
     )
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # notices only; failures raise
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    try:
-        yield _workers(settings)
-    finally:
-        ray.shutdown()
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
 
 
-def _workers(settings: ClusterSettings) -> Workers:
-    """One actor per GPU; without GPUs one actor with all cores of the machine."""
-    import ray
+def size_workers(settings: ClusterSettings, device: str, resources: Mapping[str, float]) -> Workers:
+    """One actor per GPU; without GPUs one actor with all cores; `cluster.actors` overrules.
 
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    actors = settings.actors or max(1, gpus)
-    cores = os.cpu_count() or 1
-    return Workers(actors, 1 if gpus else 0, max(1, cores // actors))
+    `device` is that of the model the actors hold; `resources` are Ray's.
+
+    Raises:
+        ConfigError: a GPU is asked for and Ray has none, or more actors than it has GPUs or cores.
+    """
+    cores = int(resources.get("CPU", 1))
+    gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
+    if device == "cuda" and not gpus:
+        raise ConfigError("device is cuda, but Ray has no GPU; set it to auto or cpu")
+    actors = settings.actors or gpus or 1
+    if actors > (gpus or cores):
+        have = f"{gpus} GPUs" if gpus else f"{cores} cores"
+        raise ConfigError(f"cluster.actors is {actors}, but Ray has {have}; lower it")
+    return Workers(actors, min(gpus, 1), max(1, cores // actors))

@@ -12,17 +12,17 @@ goes on after the last stored block.
 import logging
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
-from jobs.cluster import ray_session
+from jobs.cluster import size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
-from pipeline.errors import ConfigError, DataError
+from pipeline.errors import DataError
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.encode_features")
@@ -92,42 +92,22 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     """FEATURES with `truncated`, block by block, in the order of `knowledge`."""
     if not knowledge.num_rows:
         return
-    with ray_session(config.cluster):
-        import ray
+    start_ray(config.cluster)
+    import ray
 
-        actors, gpus, threads = actor_sizes(config, ray.cluster_resources())
-        rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / actors))
-        blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
-        ray.data.DataContext.get_current().execution_options.preserve_order = True
-        encoded = ray.data.from_arrow(blocks).map_batches(
-            EncodingActor,
-            fn_constructor_args=(config.encoder, threads),
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=actors),
-            num_cpus=1,
-            num_gpus=gpus,
-        )
-        yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
-
-
-def actor_sizes(config: RunConfig, resources: Mapping[str, float]) -> tuple[int, int, int]:
-    """Actors, GPUs of each, and torch threads of each.
-
-    Raises:
-        ConfigError: a GPU is asked for and Ray has none, or more actors than it has GPUs or cores.
-    """
-    cores = int(resources.get("CPU", 1))
-    devices = int(resources.get("GPU", 0)) if config.encoder.device != "cpu" else 0
-    if config.encoder.device == "cuda" and not devices:
-        raise ConfigError("encoder.device is cuda, but Ray has no GPU; set it to auto or cpu")
-    actors = config.cluster.actors or devices or 1
-    if actors > (devices or cores):
-        have = f"{devices} GPUs" if devices else f"{cores} cores"
-        raise ConfigError(
-            f"cluster.actors is {actors}, but Ray has {have}; lower it or leave it out"
-        )
-    return actors, min(devices, 1), max(1, cores // actors)
+    workers = size_workers(config.cluster, config.encoder.device, ray.cluster_resources())
+    rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
+    blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
+    encoded = ray.data.from_arrow(blocks).map_batches(
+        EncodingActor,
+        fn_constructor_args=(config.encoder, workers.threads_each),
+        batch_size=None,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=workers.actors),
+        num_cpus=1,
+        num_gpus=workers.gpus_each,
+    )
+    yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
 
 
 def _width(features: pa.Table) -> int:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from jobs import cli
 from jobs.build_pools import build_wave, knowledge_name
-from jobs.cluster import ray_session
+from jobs.cluster import size_workers, start_ray
 from jobs.generation_actor import GenerationActor
 from jobs.progress import heartbeat
 from pipeline.config import RunConfig
@@ -143,11 +143,14 @@ def _generate(
     """Blocks of KNOWLEDGE as the actors finish them."""
     if not tasks.num_rows:
         return
-    with ray_session(config.cluster) as workers, heartbeat(log, what, tasks.num_rows) as board:
-        import ray
+    start_ray(config.cluster)
+    import ray
 
-        size = config.generation.block_rows
-        blocks = [tasks.slice(start, size) for start in range(0, tasks.num_rows, size)]
+    device = config.language_model.device
+    workers = size_workers(config.cluster, device, ray.cluster_resources())
+    size = config.generation.block_rows
+    blocks = [tasks.slice(start, size) for start in range(0, tasks.num_rows, size)]
+    with heartbeat(log, what, tasks.num_rows) as board:
         knowledge = ray.data.from_arrow(blocks).map_batches(
             GenerationActor,
             fn_constructor_args=(config, rule, pools, workers.threads_each, board),

@@ -46,7 +46,8 @@ def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[Any]:
     """Give the handle of a board for the workers, and log its sums until the block ends."""
     import ray
 
-    board = ray.remote(num_cpus=0)(ProgressBoard).remote()
+    actor: Any = ray.remote(ProgressBoard)
+    board = actor.options(num_cpus=0).remote()
     done = threading.Event()
     began = time.monotonic()
 

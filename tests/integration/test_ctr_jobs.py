@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from jobs import check_ctr, encode_features
-from jobs.cluster import ray_session
 from pipeline.config import RunConfig
-from pipeline.errors import CheckError, ConfigError, DataError
+from pipeline.errors import CheckError, DataError
 from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, KNOWLEDGE, USERS, with_vector_width
 from pipeline.store import Store
 
@@ -105,9 +104,8 @@ def test_features_then_ctr_then_nothing_left_to_do(store, caplog, monkeypatch):
         pytest.skip("run make assets")
     settings = config(store.root)
     monkeypatch.setattr(encode_features, "_BLOCK_ROWS", 10)
-    with ray_session(settings.cluster):
-        encode_features.run(settings, store)
-        check_ctr.run(settings, store)
+    encode_features.run(settings, store)
+    check_ctr.run(settings, store)
 
     features, facts = store.read("features"), store.require("features").facts
     assert features.select(KEY).equals(store.read("knowledge").select(KEY))
@@ -166,38 +164,3 @@ def test_knowledge_of_the_future_is_refused(store, local):
     encode_features.run(local, store)
     with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
         check_ctr.run(local, store)
-
-
-@pytest.mark.parametrize(
-    ("resources", "actors", "device", "wanted"),
-    [
-        ({"CPU": 8}, None, "auto", (1, 0, 8)),
-        ({"CPU": 8}, 3, "auto", (3, 0, 2)),
-        ({"CPU": 8, "GPU": 4}, None, "auto", (4, 1, 2)),
-        ({"CPU": 8, "GPU": 4}, 2, "cuda", (2, 1, 4)),
-        ({"CPU": 8, "GPU": 4}, None, "cpu", (1, 0, 8)),
-    ],
-)
-def test_actors_share_cores_and_take_a_gpu_each(tmp_path, resources, actors, device, wanted):
-    assert encode_features.actor_sizes(sized(tmp_path, actors, device), resources) == wanted
-
-
-def test_more_actors_than_devices_are_refused(tmp_path):
-    for resources, have in (({"CPU": 8, "GPU": 2}, "2 GPUs"), ({"CPU": 2}, "2 cores")):
-        with pytest.raises(ConfigError, match=have):
-            encode_features.actor_sizes(sized(tmp_path, 3, "auto"), resources)
-
-
-def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="Ray has no GPU"):
-        encode_features.actor_sizes(sized(tmp_path, None, "cuda"), {"CPU": 2})
-
-
-def sized(root, actors, device):
-    settings = config(root)
-    return settings.model_copy(
-        update={
-            "cluster": settings.cluster.model_copy(update={"actors": actors}),
-            "encoder": settings.encoder.model_copy(update={"device": device}),
-        }
-    )
