@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from pipeline.config import LanguageModelSettings
 from pipeline.errors import ModelError
+from pipeline.gguf_cache import converted_folder
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
+    path = settings.path
     if settings.gguf_file is not None:
         file = Path(settings.path) / settings.gguf_file
         if not file.is_file():
@@ -115,10 +117,10 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
                 f"language_model: {file} does not exist; run `make assets`, or set "
                 "language_model.path and language_model.gguf_file to a model you have"
             )
-        options["gguf_file"] = settings.gguf_file
+        path = str(converted_folder(file, settings.dtype, model_fingerprint(settings)))
     transformers_logging.disable_progress_bar()
     try:
-        return kind.from_pretrained(settings.path, **options)
+        return kind.from_pretrained(path, **options)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"language_model.path {settings.path!r} cannot be loaded as {kind.__name__}: {error}"

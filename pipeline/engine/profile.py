@@ -65,9 +65,9 @@ def _hidden(runner: ModelRunner, rows: int, width: int) -> torch.Tensor:
 
 
 def _seconds(work: Callable[[], torch.Tensor], repeats: int) -> float:
-    """Best of `repeats` after a warm-up; waits for the device."""
+    """Best of `repeats`, so that the first one may warm up; waits for the device."""
     best = np.inf
-    for _ in range(repeats + 1):
+    for _ in range(repeats):
         began = time.perf_counter()
         work().sum().item()
         best = min(best, time.perf_counter() - began)

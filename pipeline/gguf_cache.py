@@ -1,0 +1,56 @@
+"""GGUF files as ordinary Hugging Face folders, converted once per machine.
+
+transformers reads a GGUF file by parsing and de-quantising it in Python, half a minute for a small
+model, and every worker of every wave would do so again. A converted folder loads in under a second.
+"""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipeline.errors import ModelError
+
+log = logging.getLogger(__name__)
+
+_CACHE = Path(".cache/models")
+
+
+def converted_folder(file: Path, dtype: str, identity: str) -> Path:
+    """A Hugging Face folder with the model and tokenizer of a GGUF `file`, made if need be.
+
+    `identity` is the fingerprint of the file's content and `dtype`. Two processes may convert at
+    once: each into its own folder, and the first one to finish is kept.
+
+    Raises:
+        ModelError: the file does not exist or cannot be read.
+    """
+    folder = _CACHE / f"{file.stem}-{identity}"
+    if folder.is_dir():
+        return folder
+    log.info("converting %s once, to %s", file, folder)
+    temporary = _CACHE / f".{folder.name}.{os.getpid()}"
+    try:
+        _convert(file, dtype, temporary)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} cannot be read as a GGUF language model: {error}") from error
+    try:
+        temporary.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(temporary)
+    return folder
+
+
+def _convert(file: Path, dtype: str, folder: Path) -> None:
+    source: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=getattr(torch, dtype))
+    # The weights are plain numbers now; left in place, these would forbid saving them.
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
