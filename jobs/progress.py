@@ -67,13 +67,14 @@ def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[Any]:
 
 def describe(progress: Progress, total: int, began: float) -> str:
     """One line: rows, rate, tokens per forward pass, time left."""
+    if not progress.rows:
+        return f"0/{total} rows, models are loading or the first rows are in work"
     seconds = time.monotonic() - began
-    parts = [f"{progress.rows}/{total} rows"]
-    if progress.rows:
-        left = seconds / progress.rows * (total - progress.rows)
-        parts += [
-            f"{progress.tokens / seconds:.0f} tokens/s",
-            f"{progress.tokens / max(progress.forward_passes, 1):.2f} tokens per forward pass",
-            f"about {left:.0f} s left",
-        ]
+    parts = [
+        f"{progress.rows}/{total} rows",
+        f"{progress.tokens / seconds:.0f} tokens/s with start-up",
+        f"{progress.tokens / max(progress.forward_passes, 1):.2f} tokens per forward pass",
+    ]
+    if progress.rows * 10 >= total:  # before that, start-up would spoil the guess
+        parts.append(f"about {seconds / progress.rows * (total - progress.rows):.0f} s left")
     return ", ".join(parts)

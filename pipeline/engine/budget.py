@@ -17,24 +17,19 @@ from pipeline.engine.types import DraftTree
 
 @dataclass(frozen=True)
 class CostTable:
-    """Seconds of a forward pass, measured on this machine with this model."""
+    """Seconds of a step's forward pass, measured on this machine with this model."""
 
     rows: np.ndarray  # (r,) batch sizes measured, ascending
     tokens: np.ndarray  # (t,) packed tokens measured, ascending
-    forward: np.ndarray  # (r, t) seconds
-    head: np.ndarray  # (r,) seconds of the logits of one level
+    seconds: np.ndarray  # (r, t)
 
-    def forward_seconds(self, rows: int, tokens: np.ndarray) -> np.ndarray:
+    def step_seconds(self, rows: int, tokens: np.ndarray) -> np.ndarray:
         """Interpolated seconds for `tokens` (m,) packed tokens in `rows` rows."""
-        curves = np.array([np.interp(tokens, self.tokens, curve) for curve in self.forward])
+        curves = np.array([np.interp(tokens, self.tokens, curve) for curve in self.seconds])
         share = np.interp(rows, self.rows, np.arange(len(self.rows)))
         low = int(share)
         high = min(low + 1, len(self.rows) - 1)
         return curves[low] + (curves[high] - curves[low]) * (share - low)
-
-    def head_seconds(self, rows: int) -> float:
-        """Interpolated seconds of one level of the walk."""
-        return float(np.interp(rows, self.rows, self.head))
 
 
 def afford(
@@ -50,8 +45,7 @@ def afford(
     order = np.argsort(-survival, kind="stable")  # stable: a parent stays before its child
     extra = np.concatenate([[0.0], np.cumsum(survival[order])])  # (nodes + 1,)
     nodes = np.arange(len(extra))
-    levels = 1.0 + extra / max(rows, 1)  # the walk makes logits once per accepted level
-    seconds = costs.forward_seconds(rows, base_tokens + nodes) + levels * costs.head_seconds(rows)
+    seconds = costs.step_seconds(rows, base_tokens + nodes)
     best = int(np.argmax((rows + extra) / seconds))
     keep = np.zeros(len(survival), bool)
     keep[order[:best]] = True

@@ -52,7 +52,8 @@ class Step:
     positions: torch.Tensor  # (tokens,)
     cache_index: torch.Tensor  # (tokens,) slot * max_length + position in the slot
     segments: list[Segment]
-    roots: np.ndarray  # (rows,) packed index of the last pending token; node n is at root + 1 + n
+    deciding: torch.Tensor  # (decisions,) packed index of the tokens whose logits are wanted
+    roots: np.ndarray  # (rows,) decision of a ready row's last token; node n is at root + 1 + n
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -82,6 +83,7 @@ def pack(rows: Sequence[Row], trees: Sequence[DraftTree], layout: Layout) -> Ste
         tokens.append(np.concatenate([pending, tree.token_ids], dtype=np.int64))
         start += len(line)
     positions = np.concatenate([line.positions for line in lines], dtype=np.int64)
+    deciding, roots = _decisions(rows, lines)
     cache_index = np.concatenate(
         [line.slot * layout.max_length + line.cached + np.arange(len(line)) for line in lines]
     )
@@ -90,8 +92,19 @@ def pack(rows: Sequence[Row], trees: Sequence[DraftTree], layout: Layout) -> Ste
         positions=torch.from_numpy(positions).to(layout.device),
         cache_index=torch.from_numpy(cache_index).to(layout.device),
         segments=[_segment(part, layout) for part in _partition(lines)],
-        roots=np.array([line.start + row.chunk - 1 for line, row in zip(lines, rows, strict=True)]),
+        deciding=torch.from_numpy(deciding).to(layout.device),
+        roots=roots,
     )
+
+
+def _decisions(rows: Sequence[Row], lines: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
+    """Root and draft nodes of every ready row, and where each row's root is among them."""
+    parts = [
+        line.start + np.arange(row.chunk - 1, len(line)) if row.is_ready else np.empty(0, np.int64)
+        for row, line in zip(rows, lines, strict=True)
+    ]
+    roots = np.cumsum([0, *map(len, parts)])[:-1]
+    return np.concatenate(parts), roots
 
 
 def _line_of(row: Row, tree: DraftTree, start: int) -> _Line:

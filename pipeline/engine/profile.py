@@ -1,19 +1,18 @@
 """Measures what a step costs, as the table the draft budget needs."""
 
 import time
-from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from pipeline.engine.budget import CostTable
 from pipeline.engine.packing import Step, pack
 from pipeline.engine.row import Row
 from pipeline.engine.runner import ModelRunner
-from pipeline.engine.types import DraftTree, Request
+from pipeline.engine.types import ROOT, DraftTree, Request
 
-_PER_ROW = (1, 2, 4, 8, 16, 32)  # tokens per row measured
-_MOST_TOKENS = 256  # beyond, time is extrapolated along the last segment
+_PER_ROW = (1, 2, 3, 4, 8, 16, 32)  # tokens of each row that are measured
+_MOST_TOKENS = 128  # beyond, time goes on along the last slope
+_FAR = 100_000  # tokens; the table's end
 
 
 def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 2) -> CostTable:
@@ -22,53 +21,40 @@ def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 2) -> Cos
     Takes a few seconds on a CPU; the KV cache holds nothing worth keeping afterwards.
     """
     sizes = sorted({1, batch_rows})
-    totals = np.array(
-        sorted({rows * n for rows in sizes for n in _PER_ROW if rows * n <= _MOST_TOKENS})
-    )
-    forward = [_curve(runner, rows, totals, repeats) for rows in sizes]
-    width = runner.forward(_step(runner, 1, 1)).shape[-1]
-    head = [
-        _seconds(lambda n=rows: runner.logits(_hidden(runner, n, width)), repeats) for rows in sizes
-    ]
-    grid = np.append(totals, totals[-1] * 8)
-    return CostTable(np.array(sizes), grid, np.array(forward), np.array(head))
+    curves = [_curve(runner, rows, repeats) for rows in sizes]
+    tokens = np.unique(np.concatenate([measured for measured, _ in curves]))
+    seconds = [np.interp(tokens, measured, curve) for measured, curve in curves]
+    return CostTable(np.array(sizes), tokens, np.array(seconds))
 
 
-def _curve(runner: ModelRunner, rows: int, totals: np.ndarray, repeats: int) -> np.ndarray:
-    """Seconds at `totals` packed tokens, and proportionally at eight times the last."""
-    measured = [
-        (rows * n, _seconds(lambda n=n: runner.forward(_step(runner, rows, n)), repeats))
-        for n in _PER_ROW
-        if rows * n <= _MOST_TOKENS
-    ]
-    tokens, seconds = map(np.array, zip(*measured, strict=True))
-    curve = np.interp(totals, tokens, np.maximum.accumulate(seconds))
-    slope = seconds[-1] / tokens[-1]
-    curve = np.where(totals > tokens[-1], seconds[-1] + slope * (totals - tokens[-1]), curve)
-    return np.append(curve, curve[-1] + curve[-1] / totals[-1] * totals[-1] * 7)
+def _curve(runner: ModelRunner, rows: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+    """Packed tokens, and seconds of a step of so many in `rows` rows; never falling."""
+    sizes = [n for n in _PER_ROW if n == 1 or rows * n <= _MOST_TOKENS]
+    seconds = [_seconds(runner, _step(runner, rows, n), repeats) for n in sizes]
+    tokens = rows * np.array(sizes, np.float64)
+    curve = np.maximum.accumulate(seconds)
+    slope = (curve[-1] - curve[0]) / (tokens[-1] - tokens[0]) if len(sizes) > 1 else curve[0] / rows
+    end = curve[-1] + slope * (_FAR - tokens[-1])
+    return np.append(tokens, _FAR), np.append(curve, end)
 
 
-def _step(runner: ModelRunner, rows: int, tokens_per_row: int) -> Step:
+def _step(runner: ModelRunner, num_rows: int, tokens_per_row: int) -> Step:
+    """Rows that decode, each with a chain of drafts."""
     cached = runner.cache.max_length // 2
-    lines = []
-    for slot in range(rows):
-        prompt = np.ones(cached + tokens_per_row, np.int32)
-        row = Row(Request("", prompt, 1), slot)
-        row.num_cached, row.chunk = cached, tokens_per_row
-        lines.append(row)
-    trees = [DraftTree.empty()] * rows
-    return pack(lines, trees, runner.layout)
+    nodes = np.arange(tokens_per_row - 1, dtype=np.int32)
+    zeros = np.zeros(len(nodes))
+    chain = DraftTree(nodes, nodes + ROOT, zeros.astype(np.float32), zeros.astype(np.int8), nodes)
+    rows = [Row(Request("", np.ones(cached + 1, np.int32), 1), slot) for slot in range(num_rows)]
+    for row in rows:
+        row.num_cached, row.chunk = cached, 1
+    return pack(rows, [chain] * num_rows, runner.layout)
 
 
-def _hidden(runner: ModelRunner, rows: int, width: int) -> torch.Tensor:
-    return torch.zeros(rows, width, device=runner.device, dtype=runner.cache.keys.dtype)
-
-
-def _seconds(work: Callable[[], torch.Tensor], repeats: int) -> float:
+def _seconds(runner: ModelRunner, step: Step, repeats: int) -> float:
     """Best of `repeats`, so that the first one may warm up; waits for the device."""
     best = np.inf
     for _ in range(repeats):
         began = time.perf_counter()
-        work().sum().item()
+        runner.forward(step).argmax(-1).tolist()
         best = min(best, time.perf_counter() - began)
     return best

@@ -48,7 +48,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:
-        """Hidden states of all tokens of a step: (tokens, width)."""
+        """Logits of the step's deciding tokens: (decisions, vocab)."""
         output = self._body(
             input_ids=step.token_ids[None],
             position_ids=step.positions[None],
@@ -57,11 +57,10 @@ class ModelRunner:
             use_cache=True,
             step=step,
         )
-        return output.last_hidden_state[0]
+        return self._logits(output.last_hidden_state[0, step.deciding])
 
-    @torch.inference_mode()
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(rows, width) -> (rows, vocab)."""
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(tokens, width) -> (tokens, vocab)."""
         logits = self._head(hidden)
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
@@ -72,7 +71,7 @@ class ModelRunner:
         """Make sure that body + head is the whole model: some scale their logits in between."""
         ids = torch.arange(1, 6, device=self.device)[None]
         whole = model(input_ids=ids, use_cache=False).logits[0].float()
-        ours = self.logits(self._body(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
+        ours = self._logits(self._body(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
         if not torch.allclose(whole, ours, rtol=1e-3, atol=1e-3):
             raise ModelError(
                 f"{type(model).__name__} changes its logits after the output layer in a way this "

@@ -2,11 +2,10 @@
 
 The walk starts at the root of every row's tree and goes down level by level, all rows at once. At
 each level the rule names the next token; if a child holds it the walk goes on below that child.
-Logits are made for the nodes on the way only, so their cost follows what is accepted, not what is
-drafted, and history-dependent processors see each node's own path.
+History-dependent processors are applied on the way, so each node's logits see its own path.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -90,7 +89,7 @@ class Walk:
 
     row: Row
     tree: DraftTree
-    root: int  # packed index of the root
+    root: int  # row of the logits that belongs to the root
     path: list[int] = field(default_factory=list)  # accepted nodes
     outcomes: np.ndarray = field(init=False)  # (nodes,) int8: 1 accepted, 0 refused, -1 untested
 
@@ -98,8 +97,8 @@ class Walk:
         self.outcomes = np.full(len(self.tree), -1, np.int8)
 
     @property
-    def packed_index(self) -> int:
-        """Where the current node stands in the step."""
+    def decision(self) -> int:
+        """Row of the logits that belongs to the current node."""
         return self.root + 1 + self.path[-1] if self.path else self.root
 
     def children(self) -> np.ndarray:
@@ -135,10 +134,9 @@ class Verifier:
         rows: Sequence[Row],
         trees: Sequence[DraftTree],
         roots: np.ndarray,
-        hidden: torch.Tensor,
-        head: Callable[[torch.Tensor], torch.Tensor],
+        logits: torch.Tensor,
     ) -> list[Walk]:
-        """Extend every ready row; `hidden` (tokens, width) -> `head` -> logits (rows, vocab)."""
+        """Extend every ready row by `logits` (decisions, vocab); see `Step` for `roots`."""
         walks = [
             Walk(row, tree, int(root))
             for row, tree, root in zip(rows, trees, roots, strict=True)
@@ -146,10 +144,10 @@ class Verifier:
         ]
         active = walks
         while active:
-            index = torch.tensor([walk.packed_index for walk in active], device=hidden.device)
-            logits = self._penalise(head(hidden[index]).float(), active)
+            index = torch.tensor([walk.decision for walk in active], device=logits.device)
+            scores = self._penalise(logits[index].float(), active)
             offers = [walk.tree.token_ids[walk.children()] for walk in active]
-            choice = self._rule.choose(logits, offers)
+            choice = self._rule.choose(scores, offers)
             active = [
                 walk
                 for walk, token, cost in zip(active, *choice, strict=True)
@@ -157,17 +155,18 @@ class Verifier:
             ]
         return walks
 
-    def _penalise(self, logits: torch.Tensor, walks: Sequence[Walk]) -> torch.Tensor:
+    def _penalise(self, scores: torch.Tensor, walks: Sequence[Walk]) -> torch.Tensor:
         """Repetition penalty (Keskar et al. 2019): every token of a row's prompt, output and path.
 
-        Score s becomes s / penalty if positive, s * penalty otherwise, as in transformers.
+        A score s becomes s / penalty if positive, s * penalty otherwise, as in transformers.
+        Changes `scores` (rows, vocab).
         """
         if self._penalty == 1.0:
-            return logits
+            return scores
         seen = [walk.row.distinct_tokens for walk in walks]
         width = max(map(len, seen))
         padded = [ids + ids[:1] * (width - len(ids)) for ids in seen]  # a repeat changes nothing
-        index = torch.tensor(padded, device=logits.device)  # (rows, distinct)
-        score = logits.gather(1, index)
-        score = torch.where(score < 0, score * self._penalty, score / self._penalty)
-        return logits.scatter(1, index, score)
+        index = torch.tensor(padded, device=scores.device)  # (rows, distinct)
+        of_seen = scores.gather(1, index)
+        of_seen = torch.where(of_seen < 0, of_seen * self._penalty, of_seen / self._penalty)
+        return scores.scatter_(1, index, of_seen)

@@ -20,11 +20,11 @@ def chain_or_tree(random, size):
     return DraftTree(zeros.astype("i4"), parents, survival, zeros.astype("i1"), zeros.astype("i4"))
 
 
-def table(marginal, head=0.0):
+def table(marginal):
     """One second for up to 4 tokens, then `marginal` seconds a token."""
     tokens = np.array([1, 4, 1004])
     seconds = np.array([1.0, 1.0, 1.0 + 1000 * marginal])
-    return CostTable(np.array([1, 64]), tokens, np.array([seconds, seconds]), np.full(2, head))
+    return CostTable(np.array([1, 64]), tokens, np.array([seconds, seconds]))
 
 
 def goodput(trees, keeps, rows, costs):
@@ -32,9 +32,7 @@ def goodput(trees, keeps, rows, costs):
         float(tree.survival[keep].sum()) for tree, keep in zip(trees, keeps, strict=True)
     )
     nodes = sum(int(keep.sum()) for keep in keeps)
-    seconds = costs.forward_seconds(rows, np.array([rows + nodes]))[0]
-    seconds += (1 + survival / rows) * costs.head_seconds(rows)
-    return (rows + survival) / seconds
+    return (rows + survival) / costs.step_seconds(rows, np.array([rows + nodes]))[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,7 +40,7 @@ def goodput(trees, keeps, rows, costs):
 def test_no_other_choice_of_nodes_is_better(seed, marginal):
     random = np.random.default_rng(seed)
     trees = [chain_or_tree(random, int(random.integers(0, 6))) for _ in range(2)]
-    costs = table(marginal, head=0.05)
+    costs = table(marginal)
     chosen = afford(trees, 2, 2, costs)
     sizes = [len(tree) for tree in trees]
     best = 0.0
@@ -65,7 +63,7 @@ def test_no_other_choice_of_nodes_is_better(seed, marginal):
 def test_free_nodes_are_all_kept_and_dear_ones_are_not():
     trees = [chain_or_tree(np.random.default_rng(0), 8)]
     assert len(afford(trees, 1, 1, table(0.0))[0]) == 8
-    dear = CostTable(np.array([1]), np.array([1, 2]), np.array([[1.0, 9.0]]), np.zeros(1))
+    dear = CostTable(np.array([1]), np.array([1, 2]), np.array([[1.0, 9.0]]))
     assert len(afford(trees, 1, 1, dear)[0]) == 0
 
 
@@ -75,8 +73,5 @@ def test_no_rows_and_no_drafts_cost_nothing():
 
 
 def test_costs_are_interpolated_between_batch_sizes():
-    costs = CostTable(
-        np.array([1, 5]), np.array([1, 11]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 4.0])
-    )
-    assert costs.forward_seconds(3, np.array([6]))[0] == pytest.approx(2.5)
-    assert costs.head_seconds(3) == pytest.approx(2.0)
+    costs = CostTable(np.array([1, 5]), np.array([1, 11]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert costs.step_seconds(3, np.array([6]))[0] == pytest.approx(2.5)

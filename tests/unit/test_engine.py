@@ -17,7 +17,7 @@ STOP = 2
 PENALTY = 1.2
 NEW = 20
 # Nodes cost nothing, so the budget keeps every draft and the tests see them all.
-FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)), np.zeros(2))
+FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 SETTINGS = EngineSettings(batch_rows=4, max_length=128, prefill_tokens=24, draft_nodes=12)
 
 

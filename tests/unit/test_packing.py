@@ -68,13 +68,22 @@ def test_every_token_sees_its_own_path_and_nothing_else(seed, count, window):
     assert seen == set(range(len(step)))
 
 
-def test_roots_point_at_the_last_pending_token():
+def test_only_roots_and_nodes_of_ready_rows_are_decided():
     random = np.random.default_rng(1)
-    rows, trees = zip(*(random_case(random, slot) for slot in range(3)), strict=True)
+    rows, trees = map(list, zip(*(random_case(random, slot) for slot in range(4)), strict=True))
+    rows[1].num_cached, rows[1].chunk = 0, len(rows[1].tokens) - 1  # still reading its prompt
+    trees[1] = DraftTree.empty()
     step = pack(rows, trees, layout())
-    for row, root in zip(rows, step.roots, strict=True):
-        assert step.token_ids[root] == row.tokens[-1]
-        assert step.positions[root] == len(row.tokens) - 1
+    decided = 0
+    for row, tree, root in zip(rows, trees, step.roots, strict=True):
+        if not row.is_ready:
+            continue
+        packed = step.deciding[root : root + 1 + len(tree)]
+        wanted = [row.tokens[-1], *tree.token_ids]
+        assert step.token_ids[packed].tolist() == [int(token) for token in wanted]
+        assert step.positions[packed[0]] == len(row.tokens) - 1
+        decided += len(packed)
+    assert decided == len(step.deciding)
 
 
 @pytest.mark.parametrize("keep", [[True, False, True, False], [True, True, False, False]])

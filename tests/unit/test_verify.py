@@ -99,13 +99,7 @@ def test_the_penalty_sees_prompt_output_and_path():
     logits = torch.tensor([[0.0, 0.0, 0.0, 2.0, 1.9, 9.0, -1.0, 0.0]])
     verifier = Verifier(Strict(), {STOP}, repetition_penalty=5.0)
     drafted = tree([3, 4, 3], [-1, 0, 1])
-    walks = verifier.accept(
-        rows,
-        [drafted],
-        np.array([0]),
-        torch.zeros(4, 1),
-        lambda hidden: logits.expand(len(hidden), -1),
-    )
+    walks = verifier.accept(rows, [drafted], np.array([0]), logits.repeat(4, 1))
     # 5 is in the prompt: 9 / 5 = 1.8 < 2.0 -> 3; then 3 is penalised: 4; then 5 (1.8 is best)
     assert rows[0].output.tolist() == [3, 4, 5]
     assert walks[0].outcomes.tolist() == [1, 1, 0]
