@@ -22,7 +22,7 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 # A config that names none of the demo's assets runs without fetching them.
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
-.PHONY: help setup assets lock run catalog embeddings groups knowledge features ctr comparison \
+.PHONY: help setup assets lock run catalog embeddings groups knowledge pools features ctr comparison \
 	report test test-gpu check fix clean
 
 help: ## list the targets
@@ -57,6 +57,9 @@ groups: $(INPUTS) ## stage 3: groups of similar entities
 
 knowledge: $(INPUTS) ## stage 4: waves of generation, with pools between them
 	$(PY) -m jobs.generate_knowledge $(OPTIONS)
+
+pools: $(INPUTS) ## the pools of every wave whose earlier waves are written
+	$(PY) -m jobs.build_pools $(OPTIONS)
 
 features: $(INPUTS) ## stage 5: knowledge to vectors
 	$(PY) -m jobs.encode_features $(OPTIONS)

@@ -5,16 +5,18 @@ Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model; 4 too many 
 """
 
 import argparse
+import fcntl
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
-from pipeline.errors import UserError
+from pipeline.errors import DataError, UserError
 from pipeline.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,19 +33,54 @@ def main(job: Job, description: str | None, argv: Sequence[str] | None = None) -
     parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     arguments = parser.parse_args(argv)
+    path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
     try:
-        config = load_config(arguments.config, arguments.set)
-        store = Store(config.artifacts / config.run)
-        _start_logging(store.root)
-        began = time.monotonic()
-        job(config, store)
+        config = load_config(path, arguments.set)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        log.debug("failed", exc_info=True)
         return error.exit_code
+    store = Store(config.artifacts / config.run)
+    _start_logging(store.root)
+    return _run(job, config, store)
+
+
+def _run(job: Job, config: RunConfig, store: Store) -> int:
+    """Run `job` alone in its folder; every failure ends up in the run's log."""
+    began = time.monotonic()
+    try:
+        with _only_job_in(store.root):
+            job(config, store)
+    except UserError as error:
+        log.error("error: %s", error)
+        return error.exit_code
+    except Exception:
+        log.exception("unforeseen failure")
+        return 1
     log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.root)
     return 0
+
+
+@contextmanager
+def _only_job_in(root: Path) -> Iterator[None]:
+    """Hold the lock of a run; it ends with the process, however that ends.
+
+    Raises:
+        DataError: another job holds it.
+    """
+    with (root / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise DataError(
+                f"{root} is being written by another job (process {file.read() or 'unknown'}); "
+                "wait for it, or set another `run` name"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def _start_logging(root: Path) -> None:

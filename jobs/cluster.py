@@ -4,10 +4,14 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jobs.cli import ROOT
 from pipeline.config import ClusterSettings
 from pipeline.errors import ConfigError
+
+# Ray Data would restart an actor that dies while loading for ever.
+RETRIES: dict[str, Any] = {"max_restarts": 3, "max_task_retries": 3}
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ def start_ray(settings: ClusterSettings) -> None:
         return
     local = settings.address is None
     ray.init(
-        address=settings.address,
+        address=settings.address or "local",  # RAY_ADDRESS must not decide where a run goes
         include_dashboard=False if local else None,
         object_store_memory=settings.object_store_mb * 2**20 if local else None,
         logging_level=logging.ERROR,
@@ -41,9 +45,7 @@ def start_ray(settings: ClusterSettings) -> None:
         runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
     )
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # notices only; failures raise
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.execution_options.preserve_order = True
+    ray.data.DataContext.get_current().enable_progress_bars = False
 
 
 def size_workers(settings: ClusterSettings, device: str, resources: Mapping[str, float]) -> Workers:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
-from jobs.cluster import size_workers, start_ray
+from jobs.cluster import RETRIES, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -98,6 +98,7 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     workers = size_workers(config.cluster, config.encoder.device, ray.cluster_resources())
     rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
     blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
     encoded = ray.data.from_arrow(blocks).map_batches(
         EncodingActor,
         fn_constructor_args=(config.encoder, workers.threads_each),
@@ -106,6 +107,7 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
         compute=ray.data.ActorPoolStrategy(size=workers.actors),
         num_cpus=1,
         num_gpus=workers.gpus_each,
+        **RETRIES,
     )
     yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
 

@@ -24,15 +24,20 @@ import pyarrow.compute as pc
 
 from jobs import cli
 from jobs.build_pools import build_wave, knowledge_name
-from jobs.cluster import size_workers, start_ray
+from jobs.cluster import RETRIES, size_workers, start_ray
 from jobs.generation_actor import GenerationActor
 from jobs.progress import heartbeat
 from pipeline.config import RunConfig
 from pipeline.errors import PartialError
 from pipeline.knowledge import PLAIN_WAVE, WaveIdentity, make_tasks, plan_waves
-from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
-from pipeline.prompts import Prompt, build_prompts
-from pipeline.store import Plan, Store
+from pipeline.language_model import (
+    ChatTokenizer,
+    check_language_model,
+    load_tokenizer,
+    model_fingerprint,
+)
+from pipeline.prompts import Prompt, build_prompts, templates_hash
+from pipeline.store import DatasetWriter, Plan, Store
 
 log = logging.getLogger("jobs.generate_knowledge")
 
@@ -67,10 +72,8 @@ def _write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) 
         log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
         return
     tasks = wave_tasks(config, store, wave, identity, pools.fingerprint if pools else "")
-    writer = plan.open_writer()
-    missing = tasks.filter(
-        pc.invert(pc.is_in(tasks["request_key"], writer.existing()["request_key"].combine_chunks()))
-    )
+    writer, stored = _resume(plan, tasks)
+    missing = tasks.filter(pc.invert(pc.is_in(tasks["request_key"], stored)))
     log.info(
         "%s: %d rows to write, %d stored already",
         plan.name,
@@ -86,6 +89,21 @@ def _write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) 
     log.info("%s: %s", plan.name, _sentence(written))
 
 
+def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
+    """The writer of a wave, and the keys of the rows it holds.
+
+    A stored row that nobody asks for any more (a chat template that prints the date, say) would
+    stay for ever: then the wave is set aside whole and begun again.
+    """
+    writer = plan.open_writer()
+    stored = writer.existing()["request_key"].combine_chunks()
+    if not pc.all(pc.is_in(stored, tasks["request_key"].combine_chunks())).as_py():
+        plan.store.set_aside(plan.name)
+        writer = plan.open_writer()
+        stored = writer.existing()["request_key"].combine_chunks()
+    return writer, stored
+
+
 def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> Plan:
     """What a wave's knowledge depends on."""
     generation = config.generation.model_dump(
@@ -93,6 +111,7 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
     )
     settings = {
         "prompts": config.prompts,
+        "templates": templates_hash(),
         "generation": generation,
         "model": identity.model,
         "tokenizer": identity.tokenizer.fingerprint,
@@ -143,6 +162,7 @@ def _generate(
     """Blocks of KNOWLEDGE as the actors finish them."""
     if not tasks.num_rows:
         return
+    check_language_model(config.language_model)  # here, where a refusal reaches the user as it is
     start_ray(config.cluster)
     import ray
 
@@ -159,6 +179,7 @@ def _generate(
             compute=ray.data.ActorPoolStrategy(size=min(workers.actors, len(blocks))),
             num_cpus=1,
             num_gpus=workers.gpus_each,
+            **RETRIES,
         )
         yield from knowledge.iter_batches(batch_size=None, batch_format="pyarrow")
 

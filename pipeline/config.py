@@ -4,25 +4,36 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-Count = Annotated[int, Field(ge=1, strict=True)]  # strict: `true` is not 1
+Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+FilePath = Annotated[Path, Field(strict=False)]  # YAML gives a string
+Choice = TypeVar("Choice")
+
+
+def _without_repeats(values: list[Choice]) -> list[Choice]:
+    if len(set(values)) < len(values):
+        raise ValueError("a value stands twice")
+    return values
+
+
+Choices = Annotated[list[Choice], Field(min_length=1), AfterValidator(_without_repeats)]
 
 
 class Settings(BaseModel):
-    """Base of all sections: frozen, and an unknown key is an error."""
+    """Base of all sections: frozen; unknown keys and values of another type are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class TableSettings(Settings):
     """One of the user's own tables: a Parquet or CSV file, or a folder of Parquet files."""
 
-    path: Path
+    path: FilePath
     columns: dict[str, str] = {}  # our column -> their column, where the names differ
     attributes: list[str] = []  # their columns kept as attributes, under their own names
 
@@ -60,7 +71,7 @@ class CatalogSettings(Settings):
     """Where users, items and interactions come from."""
 
     source: Literal["movielens", "tables"] = "tables"
-    path: Path | None = None  # source: movielens; the folder that holds ml-100k.inter
+    path: FilePath | None = None  # source: movielens; the folder that holds ml-100k.inter
     tables: TablesSettings | None = None  # source: tables
     max_users: Count | None = None  # keep the most active users only
     max_items: Count | None = None  # keep the most rated items only
@@ -113,9 +124,8 @@ class LanguageModelSettings(Settings):
 
 
 class PromptSettings(Settings):
-    """What the LLM is asked."""
+    """What the LLM is asked (KAR's prompts, arXiv 2306.10933)."""
 
-    framework: Literal["kar"] = "kar"
     domain: Annotated[str, Field(min_length=1)] = "movie"  # what the prompt calls an item
     history_limit: Count = 30  # latest interactions shown of a user
     max_tokens: Count = 1024  # a longer prompt is an error row
@@ -131,14 +141,14 @@ class RelaxedSettings(Settings):
 class GenerationSettings(Settings):
     """How knowledge is written."""
 
-    kinds: list[Literal["user", "item"]] = ["user", "item"]
+    kinds: Choices[Literal["user", "item"]] = ["user", "item"]
     rule: Literal["strict", "relaxed"] = "relaxed"
     relaxed: RelaxedSettings = RelaxedSettings()
     max_new_tokens: Count = 128
     repetition_penalty: Annotated[float, Field(ge=1.0, le=2.0)] = 1.1
     waves: Annotated[int, Field(ge=1, le=100)] = 3  # after wave 0
     max_error_share: Share = 0.01  # more error rows than this: exit code 4
-    block_rows: Count = 64  # rows stored together; at most this many are done twice after a kill
+    block_rows: Count = 64  # rows stored together; after a kill an actor's block is done again
 
 
 class EngineSettings(Settings):
@@ -169,7 +179,7 @@ class EncoderSettings(Settings):
 class CtrSettings(Settings):
     """The CTR check."""
 
-    models: list[Literal["din", "dcnv2"]] = ["din", "dcnv2"]
+    models: Choices[Literal["din", "dcnv2"]] = ["din", "dcnv2"]
     seeds: Annotated[int, Field(ge=2, le=100)] = 5
     max_epochs: Count = 20
     patience: Count = 2
@@ -202,8 +212,8 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    seed: Annotated[int, Field(ge=0, strict=True)] = 2026
-    artifacts: Path = Path("artifacts")
+    seed: Annotated[int, Field(ge=0)] = 2026
+    artifacts: FilePath = Path("artifacts")
     catalog: CatalogSettings
     embeddings: EmbeddingSettings = EmbeddingSettings()
     groups: GroupSettings = GroupSettings()

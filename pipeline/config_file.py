@@ -5,6 +5,7 @@ the nearest valid key and the allowed range.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ from pipeline.config import RunConfig, Settings
 from pipeline.errors import ConfigError
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as the number it is in YAML 1.2; PyYAML's 1.1 takes it for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
 def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a YAML file and apply `a.b=value` overrides (the value is parsed as YAML).
 
@@ -23,7 +33,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         ConfigError: the file, a key or a value is unusable; all problems are listed.
     """
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -51,7 +61,7 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
             raise ConfigError(f"--set {override}: {key} is a value, not a section")
         node = child
     try:
-        node[keys[-1]] = yaml.safe_load(text)
+        node[keys[-1]] = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
 

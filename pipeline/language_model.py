@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from pipeline.config import LanguageModelSettings
+from pipeline.engine.runner import sliding_windows
 from pipeline.errors import ModelError
 from pipeline.gguf_cache import converted_folder
 
 log = logging.getLogger(__name__)
 
-_WEIGHTS = ("*.safetensors", "*.gguf", "*.bin")
-_SAMPLE = 2**20  # bytes hashed at each end of a weight file
+_MODEL_FILES = ("*.safetensors", "*.gguf", "*.bin", "config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -86,26 +86,32 @@ def stop_ids_of(model: PreTrainedModel) -> frozenset[int]:
     return frozenset([stop] if isinstance(stop, int) else stop)
 
 
+def check_language_model(settings: LanguageModelSettings) -> None:
+    """Refuse a model the engine cannot run, from its configuration alone.
+
+    Raises:
+        ModelError: the reason is named.
+    """
+    sliding_windows(_load(AutoConfig, settings))
+
+
 def model_fingerprint(settings: LanguageModelSettings) -> str:
-    """Identity of the weights: names, sizes and both ends of every weight file, and the dtype."""
+    """Identity of the model: content of its weight and configuration files, and the dtype."""
     folder = Path(settings.path)
     digest = hashlib.sha256(f"{settings.dtype}".encode())
     if not folder.is_dir():  # a hub name
         digest.update(settings.path.encode())
         return digest.hexdigest()[:16]
-    files = [folder / settings.gguf_file] if settings.gguf_file else _weight_files(folder)
+    files = [folder / settings.gguf_file] if settings.gguf_file else _model_files(folder)
     for file in files:
-        size = file.stat().st_size
-        digest.update(f"{file.name}:{size}".encode())
+        digest.update(file.name.encode())
         with file.open("rb") as stream:
-            digest.update(stream.read(_SAMPLE))
-            stream.seek(max(0, size - _SAMPLE))
-            digest.update(stream.read(_SAMPLE))
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern))
+def _model_files(folder: Path) -> list[Path]:
+    return sorted(file for pattern in _MODEL_FILES for file in folder.glob(pattern))
 
 
 def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:

@@ -67,7 +67,7 @@ _ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_b
 
 # The wording was chosen by reading what a 135M model makes of it: it needs a plain order at the
 # end; a colon to complete ("The viewer's taste:") makes it repeat the list.
-_USER = _ENVIRONMENT.from_string("""\
+_USER_TEXT = """\
 Analyze a {{ person }}'s {{ domain }} preferences. Consider: {{ factors }}. \
 Explain briefly which kinds of {{ domain }} the {{ person }} likes and which not, \
 in 3-4 sentences of plain text.
@@ -82,9 +82,9 @@ Ratings by the {{ person }}, oldest first:
 {% endfor %}
 {% endif %}
 
-Describe this {{ person }}'s {{ domain }} preferences now.""")
+Describe this {{ person }}'s {{ domain }} preferences now."""
 
-_ITEM = _ENVIRONMENT.from_string("""\
+_ITEM_TEXT = """\
 Describe {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} for a recommender. \
 Cover: {{ factors }}. Write 3-4 sentences of plain text.
 
@@ -93,7 +93,10 @@ Cover: {{ factors }}. Write 3-4 sentences of plain text.
 {{ attribute }}
 {% endfor %}
 
-Describe this {{ domain }} now.""")
+Describe this {{ domain }} now."""
+
+_USER = _ENVIRONMENT.from_string(_USER_TEXT)
+_ITEM = _ENVIRONMENT.from_string(_ITEM_TEXT)
 
 
 def build_prompts(
@@ -122,6 +125,12 @@ def build_prompts(
         return _item_prompts(items, settings.domain)
     past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
     return _user_prompts(users, items, past, settings)
+
+
+def templates_hash() -> str:
+    """Identity of the wording: changes with this file's templates and word lists."""
+    parts = [_USER_TEXT, _ITEM_TEXT, repr(_DOMAINS), repr(_GENERAL)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 def prompt_hash(text: str) -> str:

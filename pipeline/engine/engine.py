@@ -56,7 +56,11 @@ class Engine:
         self.use(NoDraft(), Strict())
 
     def use(self, drafter: Drafter, rule: Rule) -> None:
-        """Change drafts and verification; only while no row is in flight."""
+        """Change drafts and verification; only while no row is in flight.
+
+        The cache forgets all prompts, so that each use pays for its own prefill.
+        """
+        self._cache.forget()
         self._drafter = drafter
         self._verifier = Verifier(rule, self.stop_ids, self._penalty)
         self._scheduler = Scheduler(

@@ -84,6 +84,10 @@ class KVCache:
         """Note which tokens a slot holds keys and values of."""
         self._contents[slot] = tokens
 
+    def forget(self) -> None:
+        """Let no prompt reuse what the slots hold."""
+        self._contents = [np.empty(0, np.int32)] * len(self._contents)
+
     def reuse_prefix(self, slot: int, prompt: np.ndarray) -> int:
         """Fill `slot` with the longest prefix of `prompt` that any slot holds.
 

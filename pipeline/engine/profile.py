@@ -29,7 +29,8 @@ def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 2) -> Cos
 
 def _curve(runner: ModelRunner, rows: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
     """Packed tokens, and seconds of a step of so many in `rows` rows; never falling."""
-    sizes = [n for n in _PER_ROW if n == 1 or rows * n <= _MOST_TOKENS]
+    room = runner.cache.max_length - runner.cache.max_length // 2
+    sizes = [n for n in _PER_ROW if n == 1 or (rows * n <= _MOST_TOKENS and n <= room)]
     seconds = [_seconds(runner, _step(runner, rows, n), repeats) for n in sizes]
     tokens = rows * np.array(sizes, np.float64)
     curve = np.maximum.accumulate(seconds)

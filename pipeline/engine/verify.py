@@ -5,6 +5,7 @@ each level the rule names the next token; if a child holds it the walk goes on b
 History-dependent processors are applied on the way, so each node's logits see its own path.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -77,7 +78,7 @@ class Relaxed:
         for ids, values, offer in zip(best.indices.tolist(), log_probability, offers, strict=True):
             results.append((None, 0.0))
             for token, value in zip(ids[1:], values[1:], strict=True):
-                if token in offer and value >= np.log(self.floor) and token not in self.stop_ids:
+                if token in offer and math.exp(value) >= self.floor and token not in self.stop_ids:
                     results[-1] = (token, values[0] - value)
                     break
         return results

