@@ -103,10 +103,14 @@ def datasets(store: Store) -> list[dict[str, Any]]:
 
 
 def wave_datasets(store: Store, table: str) -> list[str]:
-    """Names of the complete `waves/<n>/<table>` datasets, in the order of n."""
-    manifests = store.root.glob(f"waves/*/{table}/manifest.json")
-    numbers = sorted(int(path.parent.parent.name) for path in manifests)
-    return [f"waves/{number}/{table}" for number in numbers]
+    """`waves/<n>/<table>` of the waves that `knowledge` was made from, in the order of n.
+
+    Waves of an earlier, larger `generation.waves` may still lie beside them.
+    """
+    used = (name.split("/") for name in store.require("knowledge").inputs)
+    numbers = sorted(int(parts[1]) for parts in used if parts[0] == "waves")
+    names = [f"waves/{number}/{table}" for number in numbers]
+    return [name for name in names if store.manifest(name) is not None]
 
 
 def environment() -> dict[str, Any]:

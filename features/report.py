@@ -142,7 +142,7 @@ def _all_kinds(name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _read_json(store: Store, name: str) -> dict[str, Any] | None:
     """`<name>/<name>.json` with NaN read as null; None where the dataset was not made."""
-    if store.manifest(name) is None:
+    if not store.is_consistent(name):
         return None
     path = store.path(name) / f"{name}.json"
     try:

@@ -41,8 +41,8 @@ def main(job: Job, description: str | None, argv: Sequence[str] | None = None) -
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     store = Store(config.artifacts / config.run)
-    _start_logging(store.root)
-    return _run(job, config, store)
+    with _logging_to(store.root):
+        return _run(job, config, store)
 
 
 def _run(job: Job, config: RunConfig, store: Store) -> int:
@@ -83,7 +83,8 @@ def _only_job_in(root: Path) -> Iterator[None]:
         yield
 
 
-def _start_logging(root: Path) -> None:
+@contextmanager
+def _logging_to(root: Path) -> Iterator[None]:
     """Log to the terminal and to `<run>/run.log`."""
     root.mkdir(parents=True, exist_ok=True)
     line = logging.Formatter("%(asctime)s %(name)-24s %(message)s", datefmt="%H:%M:%S")
@@ -95,3 +96,8 @@ def _start_logging(root: Path) -> None:
         logger.setLevel(logging.INFO)
         logger.handlers = handlers
         logger.propagate = False
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.close()

@@ -4,7 +4,8 @@
 
 The rows are a sample of the last wave, whose pools do not hold their own texts. Arms:
 `transformers.generate` (left-padded batches, rows sorted by length), and this engine by plain
-decoding, strict and relaxed. Arms take turns, so that a busy moment of the machine hits all.
+decoding, strict and relaxed. Every arm warms up on one short row first, pays for its own prefill,
+and arms take turns by kind and repeat, each repeat in another order.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -17,7 +18,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from jobs.build_pools import build_wave
 from jobs.generate_knowledge import Identity, wave_tasks
 from jobs.generation_actor import make_drafter, make_engine, make_rule
 from pipeline.config import RunConfig
-from pipeline.engine.engine import Engine
+from pipeline.engine.engine import Engine, EngineStatistics
 from pipeline.engine.types import Generation, Request
 from pipeline.knowledge import requests_of
 from pipeline.language_model import (
@@ -48,6 +49,7 @@ log = logging.getLogger("jobs.compare_decoding")
 
 BASELINE = "transformers.generate"
 ARMS = (BASELINE, "plain", "strict", "relaxed")
+PARTS = ("draft", "forward", "verify", "bookkeeping")  # of an engine's step
 _LOOP = 8  # a row that repeats an n-gram of this length loops
 
 
@@ -59,6 +61,7 @@ class Outcome:
     passes: int  # forward passes that rows took part in, summed over rows
     texts: dict[str, np.ndarray]  # request key -> output ids
     generations: dict[str, Generation]
+    parts: dict[str, float]  # seconds of draft, forward, verify and bookkeeping
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -79,7 +82,7 @@ def run(config: RunConfig, store: Store) -> None:
         return
     tasks = _sample(config, store, identity)
     if not tasks.num_rows:
-        log.info("comparison: no rows asked for (comparison.rows_per_kind is 0); nothing written")
+        log.info("comparison: no rows, since the last wave or comparison.rows_per_kind is empty")
         return
     outcomes = _measure(config, tasks, store.path(pools.name), identity.tokenizer)
     comparison = _summary(config, store, tasks, outcomes, identity.tokenizer)
@@ -122,7 +125,7 @@ def _measure(
             engine, requests, config, name, None if name == "plain" else pools, tokenizer
         )
     outcomes: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for _ in range(config.comparison.repeats):
+    for repeat in range(config.comparison.repeats):
         for kind in config.generation.kinds:
             requests = requests_of(
                 tasks.filter(pc.equal(tasks["kind"], kind)),
@@ -130,7 +133,9 @@ def _measure(
                 config.prompts.max_tokens,
             )
             requests = [request for request in requests if len(request.prompt_ids)]
-            for name, arm in arms.items():
+            for name in np.roll(ARMS, repeat).tolist():
+                arm = arms[name]
+                arm([replace(requests[0], max_new_tokens=4)])
                 outcomes[name, kind].append(arm(requests))
                 log.info("%s, %ss: %.1f s", name, kind, outcomes[name, kind][-1].seconds)
     return outcomes
@@ -146,12 +151,14 @@ def _engine(
 ) -> Outcome:
     drafter = make_drafter(config, pools, tokenizer.fingerprint)
     engine.use(drafter, make_rule(rule, config.generation, engine.stop_ids))
+    engine.statistics = EngineStatistics()
     began = time.perf_counter()
     generations = {done.key: done for done in engine.generate(requests)}
     seconds = time.perf_counter() - began
     passes = sum(done.statistics.forward_passes for done in generations.values())
     texts = {key: done.token_ids for key, done in generations.items()}
-    return Outcome(seconds, passes, texts, generations)
+    statistics = asdict(engine.statistics)
+    return Outcome(seconds, passes, texts, generations, {name: statistics[name] for name in PARTS})
 
 
 def _transformers(
@@ -161,7 +168,7 @@ def _transformers(
     began = time.perf_counter()
     texts = transformers_generate(model, requests, config.engine.batch_rows, stop_ids, penalty)
     seconds = time.perf_counter() - began
-    return Outcome(seconds, sum(map(len, texts.values())), texts, {})
+    return Outcome(seconds, sum(map(len, texts.values())), texts, {}, {})
 
 
 def _summary(
@@ -201,6 +208,9 @@ def _arm(arm: str, kind: str, outcomes: list[Outcome]) -> dict[str, Any]:
         "tokens_per_second": tokens / seconds,
         "tokens_per_forward": tokens / max(sum(outcome.passes for outcome in outcomes), 1),
         "looping_rows": sum(_loops(text) for text in texts),
+        "seconds_by_part": {
+            part: sum(outcome.parts.get(part, 0.0) for outcome in outcomes) for part in PARTS
+        },
     }
 
 

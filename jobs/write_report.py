@@ -17,6 +17,7 @@ from features.provenance import OPTIONAL, REQUIRED
 from features.report import render, summarise
 from jobs import cli
 from pipeline.config import RunConfig
+from pipeline.errors import DataError
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.write_report")
@@ -26,9 +27,15 @@ def run(config: RunConfig, store: Store) -> None:
     """Make `report`.
 
     Raises:
-        DataError: a dataset that the report needs is missing or damaged.
+        DataError: a dataset that the report needs is missing, damaged or out of date.
     """
-    made = [name for name in OPTIONAL if store.manifest(name) is not None]
+    for name in REQUIRED:
+        if store.manifest(name) is not None and not store.is_consistent(name):
+            raise DataError(f"{store.path(name)} was made from older inputs; run its job again")
+    made = [name for name in OPTIONAL if store.is_consistent(name)]
+    for name in set(OPTIONAL) - set(made):
+        if store.manifest(name) is not None:
+            log.info("%s was made from older inputs and is left out; run its job again", name)
     plan = store.plan("report", settings={}, inputs=[*REQUIRED, *made])
     page = store.path("report") / "report.html"
     if plan.is_done:

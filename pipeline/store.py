@@ -184,6 +184,14 @@ class Store:
         except TypeError as error:
             raise damaged(path, error) from error
 
+    def is_consistent(self, name: str) -> bool:
+        """Whether a dataset is complete and was made from what its inputs are now."""
+        manifest = self.manifest(name)
+        return manifest is not None and all(
+            (source := self.manifest(used)) is not None and source.fingerprint == print_
+            for used, print_ in manifest.inputs.items()
+        )
+
     def require(self, name: str) -> Manifest:
         """The manifest of a dataset that must be complete.
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -225,6 +226,25 @@ def test_a_killed_wave_goes_on_with_the_missing_rows_only(finished, config_file)
     assert again.num_rows == manifest["num_rows"]
     assert pq.read_table(first) == kept
     assert len(set(again["request_key"].to_pylist())) == again.num_rows
+
+
+def test_rows_that_nobody_asks_for_any_more_do_not_block_a_resumed_wave(finished, config_file):
+    """As if the chat template had put another date into every prompt since the kill."""
+    from jobs import generate_knowledge
+
+    folder = finished.path("waves/2/knowledge")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    part = min(folder.glob("part-*.parquet"))
+    old = pq.read_table(part)
+    keys = pa.array([f"old-{key}" for key in old["request_key"].to_pylist()])
+    index = old.schema.get_field_index("request_key")
+    pq.write_table(old.set_column(index, "request_key", keys), part)
+    (folder / "building.json").write_text(json.dumps({"fingerprint": manifest["fingerprint"]}))
+    (folder / "manifest.json").unlink()
+    assert generate_knowledge.main(["--config", str(config_file)]) == 0
+    again = finished.read("waves/2/knowledge")
+    assert again.num_rows == manifest["num_rows"]
+    assert not any(key.startswith("old-") for key in again["request_key"].to_pylist())
 
 
 def test_the_report_is_there_for_people_and_programs(finished):

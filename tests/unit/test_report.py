@@ -431,12 +431,17 @@ def test_identical_vectors_still_give_a_map(tmp_path):
     Page(render(report))
 
 
-def test_waves_are_listed_in_the_order_of_their_numbers(store):
-    for wave in (10, 2):
+def test_waves_of_the_knowledge_are_listed_in_the_order_of_their_numbers(store):
+    """Wave 99 was left by an earlier run with more waves."""
+    for wave in (10, 2, 99):
         rows = [row | {"wave": wave} for row in tables_of(2, 0)["knowledge"]]
         table = pa.Table.from_pylist(rows, schema=SCHEMAS["knowledge"][0])
         store.plan(f"waves/{wave}/knowledge", settings={}).write(table)
         set_seconds(store, f"waves/{wave}/knowledge", 5.0)
+    merged = store.read("knowledge")
+    waves = ["waves/10/knowledge", "waves/2/knowledge"]
+    store.plan("knowledge", settings={}, inputs=waves).write(merged)
+    set_seconds(store, "knowledge", 2.0)
     names = provenance.wave_datasets(store, "knowledge")
     assert names == ["waves/2/knowledge", "waves/10/knowledge"]
     stage = summarise(store)["stages"][4]

@@ -317,3 +317,13 @@ def test_a_damaged_part_or_marker_is_named_while_writing(store):
     (store.path("users") / "building.json").write_bytes(b"\xff{")
     with pytest.raises(DataError, match=r"building\.json is damaged"):
         plan.open_writer()
+
+
+def test_a_dataset_made_from_older_inputs_is_not_consistent(store):
+    store.plan("users", {"seed": 1}).write(make_users("u1"))
+    store.plan("features", {}, inputs=["users"]).write(make_features([1.0]))
+    assert store.is_consistent("users")
+    assert store.is_consistent("features")
+    assert not store.is_consistent("items")
+    store.plan("users", {"seed": 2}).write(make_users("u1", "u2"))
+    assert not store.is_consistent("features")

@@ -1,0 +1,68 @@
+"""What a scheduler and a person get from a job: exit code, log, and one job at a time."""
+
+import fcntl
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs import cli
+from pipeline.errors import CheckError, DataError, PartialError
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A config file, and the caller's folder restored afterwards."""
+    monkeypatch.chdir(tmp_path)
+    tree = {
+        "run": "r",
+        "artifacts": str(tmp_path / "artifacts"),
+        "catalog": {"source": "movielens", "path": "x"},
+        "language_model": {"path": "x"},
+        "encoder": {"path": "x"},
+    }
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def log_of(config):
+    return (config.parent / "artifacts" / "r" / "run.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DataError("rotten"), 3),
+        (PartialError("rotten"), 4),
+        (CheckError("rotten"), 5),
+        (RuntimeError("rotten"), 1),
+    ],
+)
+def test_every_failure_has_its_exit_code_and_stands_in_the_log(config, error, code):
+    def job(_, __):
+        raise error
+
+    assert cli.main(job, None, ["--config", str(config)]) == code
+    assert "rotten" in log_of(config)
+    assert ("Traceback" in log_of(config)) == (code == 1)  # only what nobody foresaw
+
+
+def test_a_config_is_found_from_the_callers_folder(config):
+    seen = []
+    assert cli.main(lambda c, s: seen.append(c.run), None, ["--config", "r.yaml"]) == 0
+    assert seen == ["r"]
+    assert Path.cwd() == cli.ROOT
+    assert "done in" in log_of(config)
+
+
+def test_a_second_job_in_the_same_run_is_told_who_holds_it(config, capsys):
+    root = config.parent / "artifacts" / "r"
+    root.mkdir(parents=True)
+    with (root / "lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4242")
+        lock.flush()
+        assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 3
+    assert "process 4242" in capsys.readouterr().err
+    assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 0
