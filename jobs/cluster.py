@@ -44,8 +44,9 @@ def start_ray(settings: ClusterSettings) -> None:
         log_to_driver=False,
         runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
     )
-    logging.getLogger("ray.data").setLevel(logging.ERROR)  # notices only; failures raise
     ray.data.DataContext.get_current().enable_progress_bars = False
+    # After the line above, whose import sets the level itself. Notices only; failures raise.
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
 def size_workers(settings: ClusterSettings, device: str, resources: Mapping[str, float]) -> Workers:
