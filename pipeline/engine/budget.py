@@ -20,12 +20,13 @@ class CostTable:
     """Seconds of a step's forward pass, measured on this machine with this model."""
 
     rows: np.ndarray  # (r,) batch sizes measured, ascending
-    tokens: np.ndarray  # (t,) packed tokens measured, ascending
+    per_row: np.ndarray  # (t,) tokens of each row measured, ascending
     seconds: np.ndarray  # (r, t)
 
     def step_seconds(self, rows: int, tokens: np.ndarray) -> np.ndarray:
         """Interpolated seconds for `tokens` (m,) packed tokens in `rows` rows."""
-        curves = np.array([np.interp(tokens, self.tokens, curve) for curve in self.seconds])
+        per_row = tokens / max(rows, 1)
+        curves = np.array([np.interp(per_row, self.per_row, curve) for curve in self.seconds])
         share = np.interp(rows, self.rows, np.arange(len(self.rows)))
         low = int(share)
         high = min(low + 1, len(self.rows) - 1)

@@ -12,7 +12,7 @@ from pipeline.engine.types import ROOT, DraftTree, Request
 
 _PER_ROW = (1, 2, 3, 4, 8, 16, 32)  # tokens of each row that are measured
 _MOST_TOKENS = 128  # beyond, time goes on along the last slope
-_FAR = 100_000  # tokens; the table's end
+_FAR = 100_000  # tokens per row; the table's end
 
 
 def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 2) -> CostTable:
@@ -22,21 +22,24 @@ def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 2) -> Cos
     """
     sizes = sorted({1, batch_rows})
     curves = [_curve(runner, rows, repeats) for rows in sizes]
-    tokens = np.unique(np.concatenate([measured for measured, _ in curves]))
-    seconds = [np.interp(tokens, measured, curve) for measured, curve in curves]
-    return CostTable(np.array(sizes), tokens, np.array(seconds))
+    per_row = np.append(_PER_ROW, _FAR)
+    seconds = [_extended(measured, curve, per_row) for measured, curve in curves]
+    return CostTable(np.array(sizes), per_row, np.array(seconds))
 
 
 def _curve(runner: ModelRunner, rows: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
-    """Packed tokens, and seconds of a step of so many in `rows` rows; never falling."""
+    """Tokens per row, and seconds of a step of `rows` rows with so many; never falling."""
     room = runner.cache.max_length - runner.cache.max_length // 2
-    sizes = [n for n in _PER_ROW if n == 1 or (rows * n <= _MOST_TOKENS and n <= room)]
+    sizes = [n for n in _PER_ROW if n <= 2 or (rows * n <= _MOST_TOKENS and n <= room)]
     seconds = [_seconds(runner, _step(runner, rows, n), repeats) for n in sizes]
-    tokens = rows * np.array(sizes, np.float64)
-    curve = np.maximum.accumulate(seconds)
-    slope = (curve[-1] - curve[0]) / (tokens[-1] - tokens[0]) if len(sizes) > 1 else curve[0] / rows
-    end = curve[-1] + slope * (_FAR - tokens[-1])
-    return np.append(tokens, _FAR), np.append(curve, end)
+    return np.array(sizes), np.maximum.accumulate(seconds)
+
+
+def _extended(measured: np.ndarray, curve: np.ndarray, per_row: np.ndarray) -> np.ndarray:
+    """The curve at all of `per_row`, going on along its mean slope where it was not measured."""
+    slope = (curve[-1] - curve[0]) / (measured[-1] - measured[0])
+    beyond = np.maximum(per_row - measured[-1], 0)
+    return np.interp(per_row, measured, curve) + slope * beyond
 
 
 def _step(runner: ModelRunner, num_rows: int, tokens_per_row: int) -> Step:

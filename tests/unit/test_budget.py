@@ -74,4 +74,4 @@ def test_no_rows_and_no_drafts_cost_nothing():
 
 def test_costs_are_interpolated_between_batch_sizes():
     costs = CostTable(np.array([1, 5]), np.array([1, 11]), np.array([[1.0, 2.0], [3.0, 4.0]]))
-    assert costs.step_seconds(3, np.array([6]))[0] == pytest.approx(2.5)
+    assert costs.step_seconds(3, np.array([6]))[0] == pytest.approx(2.1)
