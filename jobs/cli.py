@@ -20,6 +20,7 @@ from pipeline.errors import DataError, UserError
 from pipeline.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("pipeline", "retrieval_pools", "features")
 log = logging.getLogger("jobs")
 
 Job = Callable[[RunConfig, Store], None]
@@ -91,13 +92,16 @@ def _logging_to(root: Path) -> Iterator[None]:
     handlers = [logging.StreamHandler(sys.stderr), logging.FileHandler(root / "run.log")]
     for handler in handlers:
         handler.setFormatter(line)
-    for name in ("jobs", "pipeline", "retrieval_pools", "features"):
-        logger = logging.getLogger(name)
+    loggers = [logging.getLogger(name) for name in ("jobs", *PACKAGES)]
+    for logger in loggers:
         logger.setLevel(logging.INFO)
-        logger.handlers = handlers
+        logger.handlers = list(handlers)
         logger.propagate = False
     try:
         yield
     finally:
+        for logger in loggers:  # a closed file handler would open its file again
+            logger.handlers = []
+            logger.propagate = True
         for handler in handlers:
             handler.close()

@@ -10,9 +10,6 @@ from jobs.cli import ROOT
 from pipeline.config import ClusterSettings
 from pipeline.errors import ConfigError
 
-# Ray Data would restart an actor that dies while loading for ever.
-RETRIES: dict[str, Any] = {"max_restarts": 3, "max_task_retries": 3}
-
 
 @dataclass(frozen=True)
 class Workers:
@@ -47,6 +44,11 @@ def start_ray(settings: ClusterSettings) -> None:
     ray.data.DataContext.get_current().enable_progress_bars = False
     # After the line above, whose import sets the level itself. Notices only; failures raise.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def bounded_retries() -> dict[str, Any]:
+    """Options of every actor; Ray Data would restart one that dies while loading for ever."""
+    return {"max_restarts": 3, "max_task_retries": 3}
 
 
 def size_workers(settings: ClusterSettings, device: str, resources: Mapping[str, float]) -> Workers:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
-from jobs.cluster import RETRIES, size_workers, start_ray
+from jobs.cluster import bounded_retries, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -107,7 +107,7 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
         compute=ray.data.ActorPoolStrategy(size=workers.actors),
         num_cpus=1,
         num_gpus=workers.gpus_each,
-        **RETRIES,
+        ray_remote_args_fn=bounded_retries,
     )
     yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from jobs import cli
 from jobs.build_pools import build_wave, knowledge_name
-from jobs.cluster import RETRIES, size_workers, start_ray
+from jobs.cluster import bounded_retries, size_workers, start_ray
 from jobs.generation_actor import GenerationActor
 from jobs.progress import heartbeat
 from pipeline.config import RunConfig
@@ -179,7 +179,7 @@ def _generate(
             compute=ray.data.ActorPoolStrategy(size=min(workers.actors, len(blocks))),
             num_cpus=1,
             num_gpus=workers.gpus_each,
-            **RETRIES,
+            ray_remote_args_fn=bounded_retries,
         )
         yield from knowledge.iter_batches(batch_size=None, batch_format="pyarrow")
 
