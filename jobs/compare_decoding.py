@@ -31,7 +31,7 @@ from transformers import PreTrainedModel
 from jobs import cli
 from jobs.build_pools import build_wave
 from jobs.generate_knowledge import Identity, wave_tasks
-from jobs.generation_actor import make_drafter, make_engine, make_rule
+from jobs.generation_actor import make_drafter, make_engine, make_processors, make_rule
 from pipeline.config import RunConfig
 from pipeline.engine.engine import Engine, EngineStatistics
 from pipeline.engine.types import Generation, Request
@@ -41,6 +41,7 @@ from pipeline.language_model import (
     load_model,
     load_tokenizer,
     model_fingerprint,
+    stop_ids_of,
 )
 from pipeline.reference_decoding import transformers_generate
 from pipeline.store import Store
@@ -116,9 +117,9 @@ def _measure(
 ) -> dict[tuple[str, str], list[Outcome]]:
     """Every arm on every kind, in turns: (arm, kind) -> outcomes of the repeats."""
     reference = load_model(config.language_model)
-    engine = make_engine(config)
+    engine = make_engine(config, tokenizer)
     arms: dict[str, Callable[[list[Request]], Outcome]] = {
-        BASELINE: lambda requests: _transformers(reference, requests, config, engine.stop_ids)
+        BASELINE: lambda requests: _transformers(reference, requests, config, tokenizer)
     }
     for name in ARMS[1:]:
         arms[name] = lambda requests, name=name: _engine(
@@ -150,7 +151,7 @@ def _engine(
     tokenizer: ChatTokenizer,
 ) -> Outcome:
     drafter = make_drafter(config, pools, tokenizer.fingerprint)
-    engine.use(drafter, make_rule(rule, config.generation, engine.stop_ids))
+    engine.use(drafter, make_rule(rule, config.generation, engine.stops))
     engine.statistics = EngineStatistics()
     began = time.perf_counter()
     generations = {done.key: done for done in engine.generate(requests)}
@@ -162,11 +163,16 @@ def _engine(
 
 
 def _transformers(
-    model: PreTrainedModel, requests: list[Request], config: RunConfig, stop_ids: frozenset[int]
+    model: PreTrainedModel, requests: list[Request], config: RunConfig, tokenizer: ChatTokenizer
 ) -> Outcome:
-    penalty = config.generation.repetition_penalty
+    processors = make_processors(config.generation, stop_ids_of(model))
+    options = {}
+    if config.generation.stop_strings:
+        options = {"stop_strings": config.generation.stop_strings, "tokenizer": tokenizer.tokenizer}
     began = time.perf_counter()
-    texts = transformers_generate(model, requests, config.engine.batch_rows, stop_ids, penalty)
+    texts = transformers_generate(
+        model, requests, config.engine.batch_rows, processors, **options
+    )
     seconds = time.perf_counter() - began
     return Outcome(seconds, sum(map(len, texts.values())), texts, {}, {})
 

@@ -121,8 +121,9 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
 
 
 def wave_rule(config: RunConfig, wave: int) -> str:
-    """Wave 0 has no pools to draft from."""
-    return "plain" if wave == PLAIN_WAVE else config.generation.rule
+    """Wave 0 has no pools to draft from, so nothing to relax."""
+    rule = config.generation.rule
+    return "plain" if wave == PLAIN_WAVE and rule != "sampled" else rule
 
 
 def wave_tasks(

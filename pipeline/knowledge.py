@@ -112,10 +112,18 @@ def request_key(
     Entities with equal prompts (two ids of one film) keep keys of their own.
     """
     parameters = {
-        "max_new_tokens": settings.max_new_tokens,
-        "repetition_penalty": settings.repetition_penalty,
-        "relaxed": settings.relaxed.model_dump() if identity.rule == "relaxed" else None,
+        name: getattr(settings, name)
+        for name in (
+            "max_new_tokens",
+            "min_new_tokens",
+            "stop_strings",
+            "repetition_penalty",
+            "no_repeat_ngram",
+        )
     }
+    if identity.rule in ("relaxed", "sampled"):
+        section = settings.relaxed if identity.rule == "relaxed" else settings.sampling
+        parameters["rule"] = section.model_dump()
     return fingerprint(
         [
             kind,
@@ -133,6 +141,7 @@ def request_key(
 def requests_of(tasks: pa.Table, max_new_tokens: int, max_prompt_tokens: int) -> list[Request]:
     """The engine's requests for a table of TASKS; the key is the row's number.
 
+    A row's random numbers come from its request key: not from its place, nor its neighbours.
     A prompt longer than `max_prompt_tokens` gets an empty prompt here; `collect` names the reason.
     """
     prompts = [np.asarray(ids, np.int32) for ids in tasks["prompt_ids"].to_pylist()]
@@ -142,9 +151,15 @@ def requests_of(tasks: pa.Table, max_new_tokens: int, max_prompt_tokens: int) ->
             prompt if len(prompt) <= max_prompt_tokens else prompt[:0],
             max_new_tokens,
             group,
+            seed=int.from_bytes(request_key.encode()),
         )
-        for row, (prompt, group) in enumerate(
-            zip(prompts, tasks["group_id"].to_pylist(), strict=True)
+        for row, (prompt, group, request_key) in enumerate(
+            zip(
+                prompts,
+                tasks["group_id"].to_pylist(),
+                tasks["request_key"].to_pylist(),
+                strict=True,
+            )
         )
     ]
 

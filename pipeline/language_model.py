@@ -47,7 +47,11 @@ class ChatTokenizer:
 
     def decode(self, token_ids: np.ndarray) -> str:
         """Text of output ids, without special tokens."""
-        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True).strip()
+        return self.decode_exactly(token_ids).strip()
+
+    def decode_exactly(self, token_ids: np.ndarray) -> str:
+        """Text of output ids with the white space at its ends."""
+        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True)
 
 
 def load_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:

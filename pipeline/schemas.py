@@ -62,7 +62,7 @@ KNOWLEDGE = pa.schema(
         ("text", pa.string()),
         ("token_ids", pa.list_(pa.int32())),  # without the stop token
         ("finish_reason", pa.string()),  # stop | length | error
-        ("rule", pa.string()),  # plain | strict | relaxed
+        ("rule", pa.string()),  # plain | strict | relaxed | sampled
         ("pool_version", pa.string()),
         ("prompt_tokens", pa.int32()),
         ("source_events", pa.int32()),  # interactions shown in the prompt

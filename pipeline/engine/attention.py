@@ -1,10 +1,12 @@
 """Tree attention as a transformers attention function.
 
 Registered under one name for any model; takes the arena as keys and values and the packed `Step`
-as a forward argument. Grouped-query heads are folded into the query axis, so keys and values are
-never repeated in memory.
+as a forward argument. A step for half precision on CUDA brings a `Cascade`; every other step brings
+masks. In masked attention grouped-query heads are folded into the query axis, so keys and values
+are never repeated in memory.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from pipeline.engine.cascade import cascade_attention
 from pipeline.engine.packing import Segment, Step
 
 TREE_ATTENTION = "laser_tree"
@@ -35,11 +38,31 @@ def tree_attention(
     Returns (1, tokens, heads, dim). `attention_mask` is not used: a step holds its own masks.
     """
     packed = query[0].transpose(0, 1)  # (tokens, heads, dim)
-    output = torch.empty_like(packed)
-    for segment in step.segments:
-        mask = segment.masks[sliding_window or 0]
-        output[segment.packed] = _attend(packed, key, value, segment, mask, scaling)
+    window = sliding_window or 0
+    if step.cascade is not None:
+        output = cascade_attention(packed, key, value, step.cascade, window, scaling)
+    else:
+        output = masked_attention(packed, key, value, step.segments, window, scaling)
     return output[None], None
+
+
+def masked_attention(
+    packed: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    segments: Sequence[Segment],
+    window: int,
+    scaling: float,
+) -> torch.Tensor:
+    """One masked product for each segment: any device, any floating-point type.
+
+    Queries and result (tokens, heads, dim), the arena (rows, length, heads, dim).
+    """
+    output = torch.empty_like(packed)
+    for segment in segments:
+        mask = segment.masks[window]
+        output[segment.packed] = _attend(packed, key, value, segment, mask, scaling)
+    return output
 
 
 def _attend(

@@ -15,9 +15,16 @@ import numpy as np
 from pipeline.engine.types import DraftTree
 
 
+_RATE = 0.05  # weight of one measured step in what the table says of such steps
+_SURPRISE = 2.0  # a step that takes longer than so many times the expected tells of a neighbour
+
+
 @dataclass(frozen=True)
 class CostTable:
-    """Seconds of a step's forward pass, measured on this machine with this model."""
+    """Seconds of a step's forward pass, measured on this machine with this model.
+
+    Seconds never fall along the tokens of each row.
+    """
 
     rows: np.ndarray  # (r,) batch sizes measured, ascending
     per_row: np.ndarray  # (t,) tokens of each row measured, ascending
@@ -26,11 +33,34 @@ class CostTable:
     def step_seconds(self, rows: int, tokens: np.ndarray) -> np.ndarray:
         """Interpolated seconds for `tokens` (m,) packed tokens in `rows` rows."""
         per_row = tokens / max(rows, 1)
-        curves = np.array([np.interp(per_row, self.per_row, curve) for curve in self.seconds])
-        share = np.interp(rows, self.rows, np.arange(len(self.rows)))
-        low = int(share)
-        high = min(low + 1, len(self.rows) - 1)
-        return curves[low] + (curves[high] - curves[low]) * (share - low)
+        low, high, share = _between(self.rows, rows)
+        lower = np.interp(per_row, self.per_row, self.seconds[low])
+        return lower + share * (np.interp(per_row, self.per_row, self.seconds[high]) - lower)
+
+    def refine(self, rows: int, tokens: int, seconds: float) -> None:
+        """Move the entries around a step of `tokens` packed tokens towards its measured time.
+
+        So the table follows the contexts at hand, and what else the machine is doing.
+        """
+        ratio = seconds / float(self.step_seconds(rows, np.array([tokens]))[0])
+        change = _RATE * (min(max(ratio, 1.0 / _SURPRISE), _SURPRISE) - 1.0)
+        low, high, share = _between(self.rows, rows)
+        left, right, part = _between(self.per_row, tokens / max(rows, 1))
+        for curve, of_curve in ((low, 1.0 - share), (high, share)):
+            self.seconds[curve, left] *= 1.0 + change * of_curve * (1.0 - part)
+            self.seconds[curve, right] *= 1.0 + change * of_curve * part
+            np.maximum.accumulate(self.seconds[curve], out=self.seconds[curve])
+
+
+def _between(points: np.ndarray, value: float) -> tuple[int, int, float]:
+    """Indices of the points around `value`, and how far it is from the first to the second."""
+    place = float(np.interp(value, points, np.arange(len(points))))
+    low = int(place)
+    return low, min(low + 1, len(points) - 1), place - low
+
+
+# Where nodes cost nothing every draft is verified: for drafters that bring their own limits.
+FREE = CostTable(np.array([1, 4096]), np.array([1, 4096]), np.ones((2, 2)))
 
 
 def afford(

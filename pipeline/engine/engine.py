@@ -1,21 +1,26 @@
 """The decoding engine: continuous batching, draft trees, one packed forward pass per step."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from pipeline.config import EngineSettings
+from pipeline.engine.branch import Walk
 from pipeline.engine.budget import CostTable, afford
 from pipeline.engine.packing import pack
+from pipeline.engine.processors import Processors
 from pipeline.engine.profile import measure_costs
 from pipeline.engine.row import Row
+from pipeline.engine.rules import Rule, Strict
 from pipeline.engine.runner import ModelRunner
 from pipeline.engine.scheduler import Scheduler
+from pipeline.engine.stops import Stops
 from pipeline.engine.types import Drafter, DraftTree, Generation, NoDraft, Request
-from pipeline.engine.verify import Rule, Strict, Verifier, Walk
+from pipeline.engine.verify import Verifier
 
 
 @dataclass
@@ -38,8 +43,8 @@ class Engine:
         self,
         model: PreTrainedModel,
         settings: EngineSettings,
-        stop_ids: Collection[int],
-        repetition_penalty: float = 1.0,
+        stops: Stops,
+        processors: Processors,
         costs: CostTable | None = None,
     ) -> None:
         """Prepare `model` (see `ModelRunner`) and measure what its steps cost, unless given.
@@ -51,18 +56,20 @@ class Engine:
         self.statistics = EngineStatistics()
         self._settings = settings
         self._cache = self.runner.cache
-        self.stop_ids = frozenset(stop_ids)
-        self._penalty = repetition_penalty
+        self.stops = stops
+        self._processors = processors
         self.use(NoDraft(), Strict())
 
-    def use(self, drafter: Drafter, rule: Rule) -> None:
+    def use(self, drafter: Drafter, rule: Rule, costs: CostTable | None = None) -> None:
         """Change drafts and verification; only while no row is in flight.
 
-        The cache forgets all prompts, so that each use pays for its own prefill.
+        The draft budget reckons with `costs`, those of the engine unless given. The cache forgets
+        all prompts, so that each use pays for its own prefill.
         """
         self._cache.forget()
+        self._costs = costs or self.costs
         self._drafter = drafter
-        self._verifier = Verifier(rule, self.stop_ids, self._penalty)
+        self._verifier = Verifier(rule, self._processors, self.stops)
         self._scheduler = Scheduler(
             self._cache, self._settings.batch_rows, self._settings.prefill_tokens
         )
@@ -84,7 +91,12 @@ class Engine:
         step = pack(rows, trees, self.runner.layout)
         self.statistics.bookkeeping += clock.lap()
         logits = self.runner.forward(step)
-        self.statistics.forward += clock.lap()
+        if logits.is_cuda:
+            torch.cuda.synchronize(logits.device)  # or the clock would time the launch only
+        seconds = clock.lap()
+        self.statistics.forward += seconds
+        if all(row.chunk == 1 for row in rows):  # pieces of prompts would tell of something else
+            self.costs.refine(len(rows), len(step), seconds)
         walks = self._verifier.accept(rows, trees, step.roots, logits)
         self.statistics.verify += clock.lap()
         self._commit(rows, walks)
@@ -102,7 +114,7 @@ class Engine:
         drafts = self._drafter.propose(ready, self._settings.draft_nodes)
         fitting = [self._fit(row, tree) for row, tree in zip(ready, drafts, strict=True)]
         base_tokens = sum(row.chunk for row in rows)
-        affordable = iter(afford(fitting, len(ready), base_tokens, self.costs))
+        affordable = iter(afford(fitting, len(ready), base_tokens, self._costs))
         return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
 
     def _fit(self, row: Row, tree: DraftTree) -> DraftTree:

@@ -6,15 +6,17 @@ weights at every call from two tokens on; packing once halves its time for 2 to 
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 
 class PackedLinear(nn.Module):
     """`nn.Linear` for inference on a CPU in float32; the original weight is not kept."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """Pack `weight` (out, in) and keep `bias` (out,)."""
         super().__init__()
-        self._bias = linear.bias
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
+        self._bias = bias
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., in) -> (..., out)."""
@@ -22,13 +24,15 @@ class PackedLinear(nn.Module):
 
 
 def pack_linears(model: nn.Module) -> None:
-    """Replace every float32 CPU `nn.Linear` of `model`, where oneDNN is there."""
+    """Replace every float32 CPU `nn.Linear` and `Conv1D` of `model`, where oneDNN is there."""
     if not torch.backends.mkldnn.is_available():
         return
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear and _can_be_packed(child.weight):
-                setattr(parent, name, PackedLinear(child))
+                setattr(parent, name, PackedLinear(child.weight, child.bias))
+            elif type(child) is Conv1D and _can_be_packed(child.weight):  # GPT-2: transposed
+                setattr(parent, name, PackedLinear(child.weight.t().contiguous(), child.bias))
 
 
 def _can_be_packed(weight: torch.Tensor) -> bool:

@@ -2,7 +2,8 @@
 
 Linear layers see the packed tokens, no padding. Attention sees *segments*: the rows that decode
 as one padded block, because one masked call per layer beats a loop over rows on a CPU, and every
-row that reads a long piece of its prompt as a block of its own.
+row that reads a long piece of its prompt as a block of its own. Where the flash kernel runs,
+attention sees a *cascade* instead, and no mask wider than a draft tree is built.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from numba import njit
 
+from pipeline.engine.cascade import Block, Cascade, Runs, is_supported, plan_runs
 from pipeline.engine.row import Row
 from pipeline.engine.types import DraftTree
 
@@ -28,6 +30,12 @@ class Layout:
     fold: int  # query heads per key-value head
     dtype: torch.dtype
     device: torch.device
+    head_dim: int = 0  # 0 where it is not known: taken as fit for the flash kernel
+
+    @property
+    def cascades(self) -> bool:
+        """Whether steps bring a cascade, not masks over the whole arena."""
+        return is_supported(self.device, self.dtype, self.head_dim)
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,10 @@ class Step:
     token_ids: torch.Tensor  # (tokens,)
     positions: torch.Tensor  # (tokens,)
     cache_index: torch.Tensor  # (tokens,) slot * max_length + position in the slot
-    segments: list[Segment]
+    segments: list[Segment]  # empty where there is a cascade
     deciding: torch.Tensor  # (decisions,) packed index of the tokens whose logits are wanted
     roots: np.ndarray  # (rows,) decision of a ready row's last token; node n is at root + 1 + n
+    cascade: Cascade | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -66,11 +75,17 @@ class _Line:
     slot: int
     start: int  # packed index of the first token
     cached: int
+    chunk: int  # tokens of the chain
     parents: np.ndarray  # (tokens,) int32, index in this line, -1 for the first token
     positions: np.ndarray  # (tokens,) int32
 
     def __len__(self) -> int:
         return len(self.parents)
+
+    @property
+    def num_nodes(self) -> int:
+        """Draft nodes behind the chain."""
+        return len(self) - self.chunk
 
 
 def pack(rows: Sequence[Row], trees: Sequence[DraftTree], layout: Layout) -> Step:
@@ -87,13 +102,15 @@ def pack(rows: Sequence[Row], trees: Sequence[DraftTree], layout: Layout) -> Ste
     cache_index = np.concatenate(
         [line.slot * layout.max_length + line.cached + np.arange(len(line)) for line in lines]
     )
+    cascades = layout.cascades
     return Step(
         token_ids=torch.from_numpy(np.concatenate(tokens)).to(layout.device),
         positions=torch.from_numpy(positions).to(layout.device),
         cache_index=torch.from_numpy(cache_index).to(layout.device),
-        segments=[_segment(part, layout) for part in _partition(lines)],
+        segments=[] if cascades else [_segment(part, layout) for part in _partition(lines)],
         deciding=torch.from_numpy(deciding).to(layout.device),
         roots=roots,
+        cascade=_cascade(lines, layout) if cascades else None,
     )
 
 
@@ -111,9 +128,8 @@ def _line_of(row: Row, tree: DraftTree, start: int) -> _Line:
     chain = np.arange(-1, row.chunk - 1, dtype=np.int32)
     parents = np.concatenate([chain, tree.parents + row.chunk], dtype=np.int32)
     depths = np.concatenate([np.arange(row.chunk), row.chunk - 1 + tree.depths()])
-    return _Line(
-        row.slot, start, row.num_cached, parents, (row.num_cached + depths).astype(np.int32)
-    )
+    positions = (row.num_cached + depths).astype(np.int32)
+    return _Line(row.slot, start, row.num_cached, row.chunk, parents, positions)
 
 
 def _partition(lines: list[_Line]) -> list[list[_Line]]:
@@ -159,6 +175,77 @@ def _mask(
         rows = mask[line.slot - first, 0, : len(line)]
         rows[:, 0] = -np.inf
         reveal(rows, line.cached, line.parents, line.positions, window or np.iinfo(np.int32).max)
+    return mask
+
+
+def _cascade(lines: list[_Line], layout: Layout) -> Cascade:
+    """Chunks, tails and draft nodes of a step; see `pipeline.engine.cascade`."""
+    # A window that begins before the text for every token is no window.
+    longest = max(int(line.positions.max()) for line in lines)
+    in_effect = {window: window if window <= longest else 0 for window in layout.windows}
+    trees = [line for line in lines if line.num_nodes]
+    return Cascade(
+        _chunk_runs([line for line in lines if line.chunk > 1], layout),
+        {window: _tail_runs(lines, layout, effect) for window, effect in in_effect.items()},
+        _block(trees, layout, in_effect) if trees else None,
+    )
+
+
+def _chunk_runs(lines: list[_Line], layout: Layout) -> Runs | None:
+    """The chain of every line without its last token, which is the root of the line's tree."""
+    if not lines:
+        return None
+    return plan_runs(
+        np.concatenate([line.start + np.arange(line.chunk - 1) for line in lines]),
+        [line.chunk - 1 for line in lines],
+        [line.slot * layout.max_length for line in lines],
+        [line.cached + line.chunk - 1 for line in lines],
+        layout.device,
+    )
+
+
+def _tail_runs(lines: list[_Line], layout: Layout, window: int) -> Runs:
+    """Root and draft nodes: a run for every line, or for every token where a window matters."""
+    widths = np.array([line.num_nodes + 1 for line in lines])
+    queries = [line.start + np.arange(line.chunk - 1, len(line)) for line in lines]
+    firsts = np.array([line.slot * layout.max_length for line in lines])
+    texts = np.array([line.cached + line.chunk for line in lines])  # all but draft nodes
+    if window:
+        positions = np.concatenate([line.positions[line.chunk - 1 :] for line in lines])
+        firsts, texts = np.repeat(firsts, widths), np.repeat(texts, widths)
+        skipped = np.clip(positions - window + 1, 0, texts)
+        firsts, texts, widths = firsts + skipped, texts - skipped, np.ones_like(texts)
+    return plan_runs(np.concatenate(queries), widths, firsts, texts, layout.device)
+
+
+def _block(lines: list[_Line], layout: Layout, in_effect: dict[int, int]) -> Block:
+    """The draft nodes of `lines`; `in_effect` maps a window to 0 where it is none in this step."""
+    width, device = max(line.num_nodes for line in lines), layout.device
+    packed = np.array([[line.start + line.chunk] for line in lines])
+    arena = np.array([[line.slot * layout.max_length + line.cached + line.chunk] for line in lines])
+    is_real = np.arange(width) < np.array([[line.num_nodes] for line in lines])
+    queries = np.where(is_real, packed + np.arange(width), 0).ravel()
+    real = np.flatnonzero(is_real)
+    masks = {
+        effect: torch.from_numpy(_node_mask(lines, width, effect)).to(device)
+        for effect in set(in_effect.values())
+    }
+    return Block(
+        queries=torch.from_numpy(queries).to(device),
+        keys=torch.from_numpy(np.where(is_real, arena + np.arange(width), 0).ravel()).to(device),
+        real=torch.from_numpy(real).to(device),
+        packed=torch.from_numpy(queries[real]).to(device),
+        masks={window: masks[effect] for window, effect in in_effect.items()},
+    )
+
+
+def _node_mask(lines: list[_Line], width: int, window: int) -> np.ndarray:
+    """(rows, width, width) float32: 0 where a draft node sees a node of its row, -inf elsewhere."""
+    mask = np.full((len(lines), width, width), -np.inf, np.float32)
+    mask[:, np.arange(width), np.arange(width)] = 0.0  # padding sees itself, or gives NaN
+    for row, line in zip(mask, lines, strict=True):
+        parents, positions = line.parents[line.chunk :] - line.chunk, line.positions[line.chunk :]
+        reveal(row[: len(parents)], 0, parents, positions, window or np.iinfo(np.int32).max)
     return mask
 
 

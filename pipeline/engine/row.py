@@ -1,9 +1,8 @@
 """A row in flight: its tokens, how much of them is cached, and why it ended."""
 
-from collections.abc import Collection
-
 import numpy as np
 
+from pipeline.engine.stops import Stops
 from pipeline.engine.types import Generation, Request, RowStatistics
 
 
@@ -27,6 +26,7 @@ class Row:
         self._buffer[: len(prompt)] = prompt
         self._num_tokens = len(prompt)
         self._distinct = dict.fromkeys(prompt.tolist())  # insertion-ordered set
+        self._random: np.random.Generator | None = None
 
     @property
     def tokens(self) -> np.ndarray:
@@ -58,16 +58,31 @@ class Row:
         """Every token id in prompt and output once."""
         return list(self._distinct)
 
-    def append(self, token: int, stop_ids: Collection[int]) -> None:
-        """Take the next token; stops are judged here, in token order."""
-        if token in stop_ids:
+    @property
+    def random(self) -> np.random.Generator:
+        """The row's own random numbers, so that its neighbours do not change what it draws."""
+        if self._random is None:
+            self._random = np.random.Generator(np.random.Philox(self.request.seed))
+        return self._random
+
+    def append(self, token: int, stops: Stops, cost: float = 0.0) -> bool:
+        """Take the next token, which gave up `cost` nats; say whether it is part of the output.
+
+        Stops are judged here, in token order; the length comes last.
+        """
+        if token in stops.ids:
             self.finish_reason = "stop"
-            return
+            return False
         self._buffer[self._num_tokens] = token
         self._num_tokens += 1
         self._distinct[token] = None
-        if not self.num_remaining:
+        self.statistics.relaxed_tokens += cost > 0.0
+        self.statistics.relaxed_cost += cost
+        if stops.are_completed_by(self.output):
+            self.finish_reason = "stop"
+        elif not self.num_remaining:
             self.finish_reason = "length"
+        return True
 
     def generation(self) -> Generation:
         """The finished row."""

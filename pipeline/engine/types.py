@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import torch
 
 ROOT = -1  # parent of a node that follows the last committed token
 
@@ -18,6 +19,7 @@ class Request:
     max_new_tokens: int
     group: str = ""
     previous_ids: np.ndarray | None = None  # earlier knowledge of the same entity, (tokens,) int32
+    seed: int = 0  # of the row's random numbers; only sampling draws any
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ class DraftTree:
 
     `survival` is the drafter's estimate that a node and all its ancestors are accepted, so it
     never grows along a path. `sources` indexes the drafter's sources; `buckets` is the drafter's
-    own mark for each node, handed back with the outcome.
+    own mark for each node, handed back with the outcome. Nodes that were drawn at random come with
+    the distributions they were drawn from; without, sampling takes every node as a certain choice.
+    `survival` and the order of nodes must then not depend on which tokens were drawn, or cutting
+    the tree would favour some of them.
     """
 
     token_ids: np.ndarray  # (nodes,) int32
@@ -34,6 +39,7 @@ class DraftTree:
     survival: np.ndarray  # (nodes,) float32
     sources: np.ndarray  # (nodes,) int8
     buckets: np.ndarray  # (nodes,) int32
+    proposals: torch.Tensor | None = None  # (nodes, vocab) float32
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -63,6 +69,7 @@ class DraftTree:
             self.survival[keep],
             self.sources[keep],
             self.buckets[keep],
+            None if self.proposals is None else self.proposals[torch.from_numpy(keep)],
         )
 
 

@@ -10,8 +10,10 @@ from pipeline.catalog import load_catalog
 from pipeline.config import EngineSettings, LanguageModelSettings
 from pipeline.config_file import load_config
 from pipeline.engine.engine import Engine
+from pipeline.engine.processors import Processors
+from pipeline.engine.rules import Relaxed, Strict, TopKFloor
+from pipeline.engine.stops import Stops
 from pipeline.engine.types import NoDraft, Request
-from pipeline.engine.verify import Relaxed, Strict
 from pipeline.language_model import load_model, load_tokenizer, stop_ids_of
 from pipeline.prompts import build_prompts
 from pipeline.reference_decoding import transformers_generate
@@ -54,10 +56,11 @@ def case():
     requests = [Request(str(i), prompt, NEW, "films") for i, prompt in enumerate(prompts)]
     reference = load_model(SMOLLM2)
     stop_ids = stop_ids_of(reference)
-    truth = transformers_generate(reference, requests, 1, stop_ids, PENALTY)
+    processors = Processors(stop_ids, PENALTY)
+    truth = transformers_generate(reference, requests, 1, processors)
     del reference
     settings = EngineSettings(batch_rows=24, max_length=512, prefill_tokens=256)
-    engine = Engine(load_model(SMOLLM2), settings, stop_ids, PENALTY)
+    engine = Engine(load_model(SMOLLM2), settings, Stops(stop_ids), processors)
     yield engine, requests, truth
     torch.set_num_threads(1)
 
@@ -84,7 +87,7 @@ def test_strict_equals_greedy_generate_on_24_real_prompts_in_one_batch(drafts, c
 def test_relaxed_needs_fewer_passes_and_says_what_it_gave_up(case, noise_drafter):
     engine, requests, truth = case
     passes = {}
-    for name, rule in (("strict", Strict()), ("relaxed", Relaxed(2, 0.1, engine.stop_ids))):
+    for name, rule in (("strict", Strict()), ("relaxed", Relaxed(TopKFloor(2, 0.1), engine.stops))):
         engine.use(drafters(truth, noise_drafter)["pool"], rule)
         results = list(engine.generate(requests))
         tokens = sum(len(done.token_ids) for done in results)

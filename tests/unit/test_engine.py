@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 from pipeline.config import EngineSettings
 from pipeline.engine.budget import CostTable
 from pipeline.engine.engine import Engine
+from pipeline.engine.processors import Processors
+from pipeline.engine.rules import Relaxed, Strict, TopKFloor
+from pipeline.engine.stops import Stops
 from pipeline.engine.types import Generation, NoDraft, Request
-from pipeline.engine.verify import Relaxed, Strict
 from pipeline.errors import ModelError
 from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.pool import build_pools
 
 FAMILIES = ["llama", "qwen3", "mistral", "gemma3"]
 STOP = 2
+STOPS = Stops([STOP])
 PENALTY = 1.2
 NEW = 20
 # Nodes cost nothing, so the budget keeps every draft and the tests see them all.
@@ -25,7 +28,7 @@ SETTINGS = EngineSettings(batch_rows=4, max_length=128, prefill_tokens=24, draft
 
 
 def make_engine(model, sizes=SETTINGS, penalty=PENALTY):
-    return Engine(model, sizes, [STOP], penalty, costs=FREE)
+    return Engine(model, sizes, STOPS, Processors(STOPS.ids, penalty), costs=FREE)
 
 
 def make_prompts(count=9, seed=1, longest=60):
@@ -127,7 +130,7 @@ def test_stop_token_inside_a_draft_ends_the_row_there(rule, tiny_model, oracle_d
     )
     beyond = np.concatenate([expected, [STOP], expected])
     engine = make_engine(tiny_model("llama"))
-    rules = {"strict": Strict(), "relaxed": Relaxed(5, 0.0, frozenset([STOP]))}
+    rules = {"strict": Strict(), "relaxed": Relaxed(TopKFloor(5, 0.0), STOPS)}
     engine.use(oracle_drafter({"0": beyond}), rules[rule])
     result = run(engine, requests_for([prompt]))["0"]
     assert result.token_ids.tolist() == expected.tolist()

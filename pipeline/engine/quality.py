@@ -1,0 +1,29 @@
+"""A criterion with a budget: so much log-probability may be lost per token, on average."""
+
+import torch
+
+_RATE = 0.25  # how fast the tolerance follows, per nat
+_MOST = 4.0  # nats; beyond, a token has nothing to do with what the model would say
+_FIRST = 0.5
+
+
+class QualityBudget:
+    """Accept a token that costs no more than a tolerance, which is set by what was spent.
+
+    Of all criteria with the same mean cost, one threshold on the cost keeps the most tokens. The
+    tolerance falls by what a step spent and rises by what it was allowed, so the total overdrawn
+    can never exceed `_FIRST / _RATE` nats and one step's cost.
+    """
+
+    def __init__(self, nats_per_token: float) -> None:
+        self._allowed = nats_per_token
+        self.tolerance = _FIRST
+
+    def floor(self, log_probabilities: torch.Tensor) -> torch.Tensor:
+        """Least acceptable log-probability (rows, 1) under `log_probabilities` (rows, vocab)."""
+        return log_probabilities.amax(-1, keepdim=True) - self.tolerance
+
+    def observe(self, tokens: int, cost: float) -> None:
+        """Hear that a step wrote `tokens` tokens and gave up `cost` nats in all."""
+        change = _RATE * (self._allowed * tokens - cost)
+        self.tolerance = min(max(self.tolerance + change, 0.0), _MOST)
