@@ -21,8 +21,8 @@ def transformers_generate(
     """Output ids of every request, without the stop token, by key.
 
     Rows are sorted by prompt length, so that batches are padded as little as can be. Every batch
-    runs to the largest `max_new_tokens` in it. `options` go to `generate`: `prompt_lookup_num_tokens`
-    (one row at a time only), `stop_strings` and `tokenizer`, and so on.
+    runs to the largest `max_new_tokens` in it. `options` go to `generate`: `stop_strings` and
+    `tokenizer`, `prompt_lookup_num_tokens` (one row at a time only), and so on.
     """
     by_length = sorted(requests, key=lambda request: len(request.prompt_ids))
     texts: dict[str, np.ndarray] = {}

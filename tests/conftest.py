@@ -8,9 +8,12 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
+    GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
     PreTrainedModel,
+    Qwen2Config,
     Qwen3Config,
 )
 
@@ -29,12 +32,26 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+UNGROUPED = {name: size for name, size in SIZES.items() if name != "num_key_value_heads"}
+GPT2_SIZES = {name: size for name, size in UNGROUPED.items() if name != "intermediate_size"}
 CONFIGS = {
     "llama": lambda: LlamaConfig(**SIZES),
     "qwen3": lambda: Qwen3Config(**SIZES, head_dim=8),
     "mistral": lambda: MistralConfig(**SIZES, sliding_window=12),
     "gemma3": lambda: Gemma3TextConfig(
         **SIZES, head_dim=8, sliding_window=12, query_pre_attn_scalar=8
+    ),
+    "qwen2": lambda: Qwen2Config(**SIZES),
+    "qwen2_sliding": lambda: Qwen2Config(
+        **SIZES, use_sliding_window=True, sliding_window=12, max_window_layers=1
+    ),
+    "gpt_neox": lambda: GPTNeoXConfig(**UNGROUPED),  # RoPE on a quarter of the head
+    "gpt_neox_tied": lambda: GPTNeoXConfig(
+        **UNGROUPED, use_parallel_residual=False, tie_word_embeddings=True
+    ),
+    "gpt2": lambda: GPT2Config(**GPT2_SIZES),
+    "gpt2_scaled": lambda: GPT2Config(
+        **GPT2_SIZES, scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True
     ),
 }
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from pipeline.engine.types import DraftTree
 
-
 _RATE = 0.05  # weight of one measured step in what the table says of such steps
 _SURPRISE = 2.0  # a step that takes longer than so many times the expected tells of a neighbour
 

@@ -2,7 +2,7 @@
 
 import torch
 
-_RATE = 0.25  # how fast the tolerance follows, per nat
+_RATE = 0.05  # how fast the tolerance follows, per nat
 _MOST = 4.0  # nats; beyond, a token has nothing to do with what the model would say
 _FIRST = 0.5
 
@@ -11,13 +11,18 @@ class QualityBudget:
     """Accept a token that costs no more than a tolerance, which is set by what was spent.
 
     Of all criteria with the same mean cost, one threshold on the cost keeps the most tokens. The
-    tolerance falls by what a step spent and rises by what it was allowed, so the total overdrawn
-    can never exceed `_FIRST / _RATE` nats and one step's cost.
+    balance falls by what a step spent and rises by what it was allowed; in debt, nothing is
+    spent. So the total overdrawn can never exceed `_FIRST / _RATE` nats and one step's cost.
     """
 
     def __init__(self, nats_per_token: float) -> None:
         self._allowed = nats_per_token
-        self.tolerance = _FIRST
+        self._balance = _FIRST  # not cut at 0: a debt that is forgiven is overdrawn for good
+
+    @property
+    def tolerance(self) -> float:
+        """Nats that a token may cost now."""
+        return max(self._balance, 0.0)
 
     def floor(self, log_probabilities: torch.Tensor) -> torch.Tensor:
         """Least acceptable log-probability (rows, 1) under `log_probabilities` (rows, vocab)."""
@@ -26,4 +31,4 @@ class QualityBudget:
     def observe(self, tokens: int, cost: float) -> None:
         """Hear that a step wrote `tokens` tokens and gave up `cost` nats in all."""
         change = _RATE * (self._allowed * tokens - cost)
-        self.tolerance = min(max(self.tolerance + change, 0.0), _MOST)
+        self._balance = min(self._balance + change, _MOST)

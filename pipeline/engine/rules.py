@@ -189,7 +189,7 @@ class Relaxed:
         harmless = [
             place
             for place, node in enumerate(nodes)
-            if costs[place] == 0.0 or not self.stops.end_with(int(tokens[node]), branch.output)
+            if not self.stops.end_with(int(tokens[node]), branch.output)
         ]
         if self.prefer == "probable" and harmless:
             harmless = [min(harmless, key=lambda place: costs[place])]

@@ -17,7 +17,7 @@ from pipeline.engine.compatibility import require_length, require_memory, slidin
 from pipeline.engine.kv_cache import KVCache
 from pipeline.engine.packed_linear import pack_linears
 from pipeline.engine.packing import Layout, Step
-from pipeline.engine.probe import own_logits, require_same
+from pipeline.engine.probe import reference, require_same
 from pipeline.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class ModelRunner:
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self._body: nn.Module = model.base_model
         self.cache = _arena_for(config, model, batch_rows, max_length)
-        wanted = own_logits(model, batch_rows)
+        wanted = reference(model, batch_rows)
         _take_attention(model)
         pack_linears(model)
         self._head = _head_of(model)

@@ -27,8 +27,9 @@ class Stops:
         self.ids = frozenset(ids)
         self._strings = tuple(strings)
         self._decode = decode
-        # A token is a byte of text or more, so no stop string reaches over more tokens.
-        self._reach = max((len(string.encode()) for string in strings), default=0)
+        # A token is a byte of text or more, so no stop string reaches over more tokens. One more is
+        # decoded, since some tokenizers strip the white space that a text begins with.
+        self._reach = max((len(string.encode()) for string in strings), default=0) + 1
 
     def are_completed_by(self, output: np.ndarray) -> bool:
         """Whether the last token of `output` (new,) completes a stop string."""

@@ -1,10 +1,8 @@
-"""Strict decoding is greedy `generate`, token by token, whatever is drafted."""
+"""What the engine does around decoding; that it decodes exactly is tested in test_exactness."""
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline.config import EngineSettings
 from pipeline.engine.budget import CostTable
@@ -14,15 +12,12 @@ from pipeline.engine.rules import Relaxed, Strict, TopKFloor
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Generation, NoDraft, Request
 from pipeline.errors import ModelError
-from retrieval_pools.drafter import PoolDrafter
-from retrieval_pools.pool import build_pools
 
-FAMILIES = ["llama", "qwen3", "mistral", "gemma3"]
 STOP = 2
 STOPS = Stops([STOP])
 PENALTY = 1.2
 NEW = 20
-# Nodes cost nothing, so the budget keeps every draft and the tests see them all.
+# Nodes cost nothing, so the budget keeps every draft.
 FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 SETTINGS = EngineSettings(batch_rows=4, max_length=128, prefill_tokens=24, draft_nodes=12)
 
@@ -68,57 +63,6 @@ def run(engine, requests) -> dict[str, Generation]:
     return {g.key: g for g in generations}
 
 
-@pytest.fixture
-def drafter(request, noise_drafter, oracle_drafter):
-    """By name; the oracle drafter needs to be told the truth first."""
-
-    def build(name, truth):
-        return {
-            "none": NoDraft(),
-            "noise": noise_drafter(),
-            "oracle": oracle_drafter({str(i): ids for i, ids in enumerate(truth)}),
-            "pool": PoolDrafter(build_pools({"": truth}, 12, 10_000), 12),
-        }[name]
-
-    return build
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("drafts", ["none", "noise", "oracle", "pool"])
-def test_strict_equals_greedy_generate(family, drafts, tiny_model, drafter):
-    prompts = make_prompts()
-    truth = [greedy(tiny_model(family), prompt) for prompt in prompts]
-    engine = make_engine(tiny_model(family))
-    engine.use(drafter(drafts, truth), Strict())
-    results = run(engine, requests_for(prompts))
-    for index, expected in enumerate(truth):
-        assert results[str(index)].token_ids.tolist() == expected.tolist()
-        reason = "length" if len(expected) == NEW else "stop"
-        assert results[str(index)].finish_reason == reason
-    if drafts in ("oracle", "pool"):
-        passes = sum(r.statistics.forward_passes for r in results.values())
-        tokens = sum(map(len, truth))
-        assert tokens > (2.5 if drafts == "oracle" else 1.5) * passes  # drafts are really used
-
-
-def test_some_row_stops_and_some_row_runs_to_its_limit(tiny_model):
-    """Guards the tests above: both endings occur among their prompts."""
-    lengths = [len(greedy(tiny_model("llama"), prompt)) for prompt in make_prompts(24)]
-    assert min(lengths) < NEW
-    assert max(lengths) == NEW
-
-
-@pytest.mark.parametrize("new", [1, 2, 3, 5])
-def test_length_limit_inside_a_draft(new, tiny_model, oracle_drafter):
-    prompts = make_prompts()
-    truth = [greedy(tiny_model("llama"), prompt, NEW) for prompt in prompts]
-    engine = make_engine(tiny_model("llama"))
-    engine.use(oracle_drafter({str(i): ids for i, ids in enumerate(truth)}), Strict())
-    results = run(engine, requests_for(prompts, new))
-    for index, expected in enumerate(truth):
-        assert results[str(index)].token_ids.tolist() == expected[:new].tolist()
-
-
 @pytest.mark.parametrize("rule", ["strict", "relaxed"])
 def test_stop_token_inside_a_draft_ends_the_row_there(rule, tiny_model, oracle_drafter):
     """The drafter proposes the stop token where it comes and goes on behind it."""
@@ -157,19 +101,6 @@ def test_one_empty_and_one_over_long_prompt_fail_alone(tiny_model):
     assert "max_length" in results["4"].error
 
 
-def test_a_tree_is_cut_to_the_room_behind_a_row(tiny_model, noise_drafter):
-    """Prompt + output fill the slot exactly; drafts must not run over into the next row."""
-    prompt = make_prompts(1, longest=30)[0]
-    sizes = EngineSettings(
-        batch_rows=2, max_length=max(16, len(prompt) + NEW), prefill_tokens=24, draft_nodes=40
-    )
-    engine = make_engine(tiny_model("llama"), sizes=sizes)
-    engine.use(noise_drafter(), Strict())
-    results = run(engine, requests_for([prompt, prompt, prompt]))
-    expected = greedy(tiny_model("llama"), prompt).tolist()
-    assert [r.token_ids.tolist() for r in results.values()] == [expected] * 3
-
-
 def test_shared_prefixes_are_computed_once(tiny_model):
     random = np.random.default_rng(3)
     shared = random.integers(3, 61, 40)
@@ -182,20 +113,6 @@ def test_shared_prefixes_are_computed_once(tiny_model):
             results[str(index)].token_ids.tolist()
             == greedy(tiny_model("llama"), prompt, 1).tolist()
         )
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), rows=st.integers(1, 5), count=st.integers(1, 7))
-def test_any_drafter_changes_speed_only(tiny_model, noise_drafter, seed, rows, count):
-    """Property: noise drafts, batch size and chunk size do not change a row's text."""
-    sizes = EngineSettings(batch_rows=rows, max_length=128, prefill_tokens=16, draft_nodes=9)
-    prompts = make_prompts(count, seed=seed)
-    plain = run(make_engine(tiny_model("mistral")), requests_for(prompts, 8))
-    engine = make_engine(tiny_model("mistral"), sizes=sizes)
-    engine.use(noise_drafter(seed=seed), Strict())
-    noisy = run(engine, requests_for(prompts, 8))
-    for key, generation in plain.items():
-        assert noisy[key].token_ids.tolist() == generation.token_ids.tolist()
 
 
 def test_every_use_pays_for_its_own_prefill(tiny_model):

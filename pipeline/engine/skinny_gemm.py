@@ -1,0 +1,196 @@
+"""y = x W^T for the few rows x of a decoding step, on a CPU in float32.
+
+BLAS libraries are tuned for large products; from 1 to 64 rows oneDNN reaches 5 to 60 GFLOP/s on a
+core that can do 80 (measured, SmolLM2's layers). Here the weights lie in tiles of 16 outputs, all
+inputs of a tile one after the other, so memory is read in one stream. The sums of up to 6 rows with
+a tile stay in registers: 2 vectors of 8 outputs for each row, the tile's 2 vectors and one for the
+input are the 15 that a core with 16 vector registers can hold. The compiler cannot be trusted to
+find this by itself, so the inner loop is given to it as LLVM instructions.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import config, njit, prange, set_num_threads, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_LANES = 8
+_VECTORS = 2
+_TILE = _LANES * _VECTORS  # outputs
+_ROWS = 6
+_UNROLL = 4  # inputs per turn of the inner loop
+_ALIGNMENT = 32  # bytes of a vector
+_MOST_THREADS: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]
+
+_INT = ir.IntType(64)
+_FLOAT = ir.FloatType()
+_VECTOR = ir.VectorType(_FLOAT, _LANES)
+
+
+def _row_kernel(rows: int) -> Any:
+    """Products of `rows` rows with one tile: (weights, inputs, num_inputs, outputs, stride).
+
+    The addresses are integers; `stride` is the distance of two rows of outputs, in floats.
+    """
+
+    @intrinsic
+    def multiply(
+        _: Any, weights: Any, inputs: Any, num_inputs: Any, outputs: Any, stride: Any
+    ) -> tuple[Any, Callable]:
+        def generate(context: Any, builder: Any, _: Any, args: list[Any]) -> Any:
+            weights, inputs, num_inputs, outputs, stride = args
+            tile = builder.inttoptr(weights, _FLOAT.as_pointer())
+            first = builder.inttoptr(inputs, _FLOAT.as_pointer())
+            starts = [builder.gep(first, [builder.mul(num_inputs, _INT(r))]) for r in range(rows)]
+            sums = _loop_over_inputs(builder, tile, starts, num_inputs)
+            target = builder.inttoptr(outputs, _FLOAT.as_pointer())
+            for place, value in enumerate(sums):
+                row, vector = divmod(place, _VECTORS)
+                offset = builder.add(builder.mul(stride, _INT(row)), _INT(vector * _LANES))
+                _store(builder, value, builder.gep(target, [offset]))
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), generate
+
+    return multiply
+
+
+def _loop_over_inputs(builder: Any, tile: Any, starts: list[Any], num_inputs: Any) -> list[Any]:
+    """Emit the inner loop; return the sums, `_VECTORS` for every row."""
+    before = builder.block
+    loop, after = builder.append_basic_block("inputs"), builder.append_basic_block("sums")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    place = builder.phi(_INT)
+    place.add_incoming(_INT(0), before)
+    totals = [builder.phi(_VECTOR) for _ in range(len(starts) * _VECTORS)]
+    sums: list[Any] = list(totals)
+    for step in range(_UNROLL):
+        here = builder.add(place, _INT(step))
+        vectors = [_load_vector(builder, tile, here, number) for number in range(_VECTORS)]
+        for row, start in enumerate(starts):
+            value = _broadcast(builder, builder.load(builder.gep(start, [here])))
+            for number, vector in enumerate(vectors):
+                at = row * _VECTORS + number
+                sums[at] = _multiply_add(builder, vector, value, sums[at])
+    following = builder.add(place, _INT(_UNROLL))
+    place.add_incoming(following, loop)
+    for total, value in zip(totals, sums, strict=True):
+        total.add_incoming(ir.Constant(_VECTOR, [0.0] * _LANES), before)
+        total.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_signed("<", following, num_inputs), loop, after)
+    builder.position_at_end(after)
+    return sums
+
+
+def _load_vector(builder: Any, tile: Any, place: Any, number: int) -> Any:
+    offset = builder.add(builder.mul(place, _INT(_TILE)), _INT(number * _LANES))
+    address = builder.bitcast(builder.gep(tile, [offset]), _VECTOR.as_pointer())
+    return builder.load(address, align=_ALIGNMENT)
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.bitcast(address, _VECTOR.as_pointer()), align=4)
+
+
+def _broadcast(builder: Any, scalar: Any) -> Any:
+    empty, lane = ir.Constant(_VECTOR, ir.Undefined), ir.IntType(32)
+    first = builder.insert_element(empty, scalar, lane(0))
+    return builder.shuffle_vector(
+        first, empty, ir.Constant(ir.VectorType(lane, _LANES), [0] * _LANES)
+    )
+
+
+def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    signature = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+    name = f"llvm.fma.v{_LANES}f32"
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
+
+
+_one, _two, _three, _four, _five, _six = (_row_kernel(rows) for rows in range(1, _ROWS + 1))
+
+
+@njit(cache=True, inline="never", nogil=True)
+def _few_rows(
+    rows: int, weights: int, inputs: int, num_inputs: int, outputs: int, stride: int
+) -> None:
+    if rows == 1:
+        _one(weights, inputs, num_inputs, outputs, stride)
+    elif rows == 2:
+        _two(weights, inputs, num_inputs, outputs, stride)
+    elif rows == 3:
+        _three(weights, inputs, num_inputs, outputs, stride)
+    elif rows == 4:
+        _four(weights, inputs, num_inputs, outputs, stride)
+    elif rows == 5:
+        _five(weights, inputs, num_inputs, outputs, stride)
+    else:
+        _six(weights, inputs, num_inputs, outputs, stride)
+
+
+@njit(cache=True, parallel=True, nogil=True)
+def _product(
+    weights: int, inputs: int, outputs: int, num_inputs: int, num_tiles: int, rows: int
+) -> None:
+    """Every tile with all rows, in blocks of equal size; the tiles are shared out to threads."""
+    blocks = (rows + _ROWS - 1) // _ROWS
+    size = (rows + blocks - 1) // blocks
+    stride = num_tiles * _TILE
+    for tile in prange(num_tiles):
+        here = weights + tile * num_inputs * _TILE * 4
+        for first in range(0, rows, size):
+            _few_rows(
+                min(size, rows - first),
+                here,
+                inputs + first * num_inputs * 4,
+                num_inputs,
+                outputs + (first * stride + tile * _TILE) * 4,
+                stride,
+            )
+
+
+class PackedWeight:
+    """A weight matrix in tiles."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        """Copy `weight` (outputs, inputs) float32; see `can_pack`."""
+        self._num_outputs, self._num_inputs = weight.shape
+        self._num_tiles = -(-self._num_outputs // _TILE)
+        padded = np.zeros((self._num_tiles * _TILE, self._num_inputs), np.float32)
+        padded[: self._num_outputs] = weight.detach().numpy()
+        tiles = padded.reshape(self._num_tiles, _TILE, -1).transpose(0, 2, 1)
+        memory = np.empty(tiles.size + _ALIGNMENT // 4, np.float32)
+        start = -memory.ctypes.data % _ALIGNMENT // 4
+        self._tiles = memory[start : start + tiles.size]  # (tiles * inputs * 16,)
+        self._tiles[:] = tiles.ravel()
+        self._address = self._tiles.ctypes.data
+        set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
+
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        x = x.contiguous()
+        rows = x.numel() // self._num_inputs
+        outputs = torch.empty(*x.shape[:-1], self._num_tiles * _TILE)
+        if rows:
+            _product(
+                self._address,
+                x.data_ptr(),
+                outputs.data_ptr(),
+                self._num_inputs,
+                self._num_tiles,
+                rows,
+            )
+        return outputs[..., : self._num_outputs]
+
+
+def can_pack(weight: torch.Tensor) -> bool:
+    """Whether a weight (outputs, inputs) can be laid out in tiles."""
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and weight.shape[1] % _UNROLL == 0
+    )
