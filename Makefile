@@ -23,7 +23,7 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
 .PHONY: help setup assets lock run catalog embeddings groups knowledge pools features ctr comparison \
-	report test test-gpu check fix clean
+	report bench test test-gpu check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -72,6 +72,10 @@ comparison: $(INPUTS) ## stage 7: speed of plain, strict and relaxed decoding on
 
 report: $(INPUTS) ## stage 8: report.json and report.html
 	$(PY) -m jobs.write_report $(OPTIONS)
+
+bench: CONFIG = conf/bench.yaml
+bench: $(INPUTS) ## all ways of decoding at batch sizes 1 to 32, against their targets
+	$(PY) -m jobs.benchmark_decoding $(OPTIONS)
 
 test: $(INSTALLED) $(UNPACKED) ## all tests that need no GPU
 	$(PY) -m pytest -m "not gpu" $(ARGS)

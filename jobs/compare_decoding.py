@@ -15,10 +15,9 @@ import json
 import logging
 import platform
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,50 +25,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from transformers import PreTrainedModel
 
 from jobs import cli
 from jobs.build_pools import build_wave
-from jobs.generate_knowledge import Identity, wave_tasks
-from jobs.generation_actor import make_drafter, make_engine, make_processors, make_rule
-from pipeline.config import RunConfig
-from pipeline.engine.engine import Engine, EngineStatistics
-from pipeline.engine.types import Generation, Request
-from pipeline.knowledge import requests_of
-from pipeline.language_model import (
-    ChatTokenizer,
-    load_model,
-    load_tokenizer,
-    model_fingerprint,
-    stop_ids_of,
+from jobs.decoding_arms import (
+    PARTS,
+    PLAIN,
+    RELAXED,
+    STRICT,
+    TRANSFORMERS,
+    Arm,
+    Outcome,
+    engine_arm,
+    transformers_arm,
 )
-from pipeline.reference_decoding import transformers_generate
+from jobs.generate_knowledge import Identity, identify, wave_tasks
+from jobs.generation_actor import make_drafter, make_engine, make_rule
+from pipeline.config import RunConfig
+from pipeline.knowledge import requests_of
+from pipeline.language_model import ChatTokenizer, load_model
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.compare_decoding")
 
-BASELINE = "transformers.generate"
-ARMS = (BASELINE, "plain", "strict", "relaxed")
-PARTS = ("draft", "forward", "verify", "bookkeeping")  # of an engine's step
-_LOOP = 8  # a row that repeats an n-gram of this length loops
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One arm on one set of rows."""
-
-    seconds: float
-    passes: int  # forward passes that rows took part in, summed over rows
-    texts: dict[str, np.ndarray]  # request key -> output ids
-    generations: dict[str, Generation]
-    parts: dict[str, float]  # seconds of draft, forward, verify and bookkeeping
+ARMS = (TRANSFORMERS, PLAIN, STRICT, RELAXED)
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `comparison/comparison.json`."""
-    identity = Identity(
-        load_tokenizer(config.language_model), model_fingerprint(config.language_model)
-    )
+    identity = identify(config)
     settings = {
         "comparison": config.comparison,
         "engine": config.engine,
@@ -116,15 +100,7 @@ def _measure(
     config: RunConfig, tasks: pa.Table, pools: Path, tokenizer: ChatTokenizer
 ) -> dict[tuple[str, str], list[Outcome]]:
     """Every arm on every kind, in turns: (arm, kind) -> outcomes of the repeats."""
-    reference = load_model(config.language_model)
-    engine = make_engine(config, tokenizer)
-    arms: dict[str, Callable[[list[Request]], Outcome]] = {
-        BASELINE: lambda requests: _transformers(reference, requests, config, tokenizer)
-    }
-    for name in ARMS[1:]:
-        arms[name] = lambda requests, name=name: _engine(
-            engine, requests, config, name, None if name == "plain" else pools, tokenizer
-        )
+    arms = _arms(config, pools, tokenizer)
     outcomes: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for repeat in range(config.comparison.repeats):
         for kind in config.generation.kinds:
@@ -142,39 +118,16 @@ def _measure(
     return outcomes
 
 
-def _engine(
-    engine: Engine,
-    requests: list[Request],
-    config: RunConfig,
-    rule: str,
-    pools: Path | None,
-    tokenizer: ChatTokenizer,
-) -> Outcome:
-    drafter = make_drafter(config, pools, tokenizer.fingerprint)
-    engine.use(drafter, make_rule(rule, config.generation, engine.stops))
-    engine.statistics = EngineStatistics()
-    began = time.perf_counter()
-    generations = {done.key: done for done in engine.generate(requests)}
-    seconds = time.perf_counter() - began
-    passes = sum(done.statistics.forward_passes for done in generations.values())
-    texts = {key: done.token_ids for key, done in generations.items()}
-    statistics = asdict(engine.statistics)
-    return Outcome(seconds, passes, texts, generations, {name: statistics[name] for name in PARTS})
-
-
-def _transformers(
-    model: PreTrainedModel, requests: list[Request], config: RunConfig, tokenizer: ChatTokenizer
-) -> Outcome:
-    processors = make_processors(config.generation, stop_ids_of(model))
-    options = {}
-    if config.generation.stop_strings:
-        options = {"stop_strings": config.generation.stop_strings, "tokenizer": tokenizer.tokenizer}
-    began = time.perf_counter()
-    texts = transformers_generate(
-        model, requests, config.engine.batch_rows, processors, **options
-    )
-    seconds = time.perf_counter() - began
-    return Outcome(seconds, sum(map(len, texts.values())), texts, {}, {})
+def _arms(config: RunConfig, pools: Path, tokenizer: ChatTokenizer) -> dict[str, Arm]:
+    reference, engine = load_model(config.language_model), make_engine(config, tokenizer)
+    measured, rows = engine.costs, config.engine.batch_rows
+    arms = {TRANSFORMERS: transformers_arm(reference, config, tokenizer, rows)}
+    for name in ARMS[1:]:
+        engine.costs = replace(measured, seconds=measured.seconds.copy())
+        drafter = make_drafter(config, engine, name, pools, tokenizer.fingerprint)
+        rule = make_rule(name, config.generation, engine.stops)
+        arms[name] = engine_arm(engine, drafter, rule)
+    return arms
 
 
 def _summary(
@@ -202,28 +155,20 @@ def _summary(
 
 
 def _arm(arm: str, kind: str, outcomes: list[Outcome]) -> dict[str, Any]:
-    texts = [text for outcome in outcomes for text in outcome.texts.values()]
     seconds = sum(outcome.seconds for outcome in outcomes)
-    tokens = sum(map(len, texts))
+    tokens = sum(outcome.num_tokens for outcome in outcomes)
+    statistics = [asdict(outcome.statistics) for outcome in outcomes]
     return {
         "arm": arm,
         "kind": kind,
-        "rows": len(texts),
+        "rows": sum(len(outcome.texts) for outcome in outcomes),
         "seconds": seconds,
         "new_tokens": tokens,
         "tokens_per_second": tokens / seconds,
-        "tokens_per_forward": tokens / max(sum(outcome.passes for outcome in outcomes), 1),
-        "looping_rows": sum(_loops(text) for text in texts),
-        "seconds_by_part": {
-            part: sum(outcome.parts.get(part, 0.0) for outcome in outcomes) for part in PARTS
-        },
+        "tokens_per_forward": tokens / max(sum(outcome.num_passes for outcome in outcomes), 1),
+        "looping_rows": sum(len(outcome.looping) for outcome in outcomes),
+        "seconds_by_part": {part: sum(entry[part] for entry in statistics) for part in PARTS},
     }
-
-
-def _loops(text: np.ndarray) -> bool:
-    """Whether an n-gram of `_LOOP` tokens occurs twice."""
-    grams = [tuple(text[start : start + _LOOP]) for start in range(len(text) - _LOOP + 1)]
-    return len(set(grams)) < len(grams)
 
 
 def _texts(
@@ -239,7 +184,7 @@ def _texts(
     titles = dict(zip(items["item_id"].to_pylist(), items["title"].to_pylist(), strict=True))
     rows = []
     for kind in config.generation.kinds:
-        plain, relaxed = outcomes["plain", kind][0], outcomes["relaxed", kind][0]
+        plain, relaxed = outcomes[PLAIN, kind][0], outcomes[RELAXED, kind][0]
         of_kind = tasks.filter(pc.equal(tasks["kind"], kind)).to_pylist()
         for key, task in list(enumerate(of_kind))[:per_kind]:
             if str(key) not in plain.texts:

@@ -3,7 +3,8 @@
     python -m jobs.generate_knowledge --config conf/demo.yaml
 
 Wave 0 writes a few representatives of each group by plain decoding. Then, wave by wave, pools are
-built from all earlier texts and frozen, and the next share of the entities drafts from them.
+built from all earlier texts and frozen, and the next share of the entities drafts from them. With
+`drafts.source: model` a smaller model drafts in every wave, and there are no pools.
 Blocks are stored as they come, each with the keys of its rows: a killed run goes on with the rows
 whose keys are missing.
 """
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from jobs import cli
 from jobs.build_pools import build_wave, knowledge_name
 from jobs.cluster import bounded_retries, size_workers, start_ray
-from jobs.generation_actor import GenerationActor
+from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
 from jobs.progress import heartbeat
 from pipeline.config import RunConfig
 from pipeline.errors import PartialError
@@ -47,25 +48,34 @@ Prompts = dict[tuple[str, str], Prompt]
 
 @dataclass(frozen=True)
 class Identity:
-    """The model and tokenizer of a run."""
+    """The models and the tokenizer of a run."""
 
     tokenizer: ChatTokenizer
     model: str  # fingerprint
+    draft_model: str = ""  # fingerprint, if a model drafts
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `waves/<n>/knowledge` for all waves, then `knowledge`."""
-    identity = Identity(
-        load_tokenizer(config.language_model), model_fingerprint(config.language_model)
-    )
+    identity = identify(config)
     for wave in range(config.generation.waves + 1):
-        _write_wave(config, store, wave, identity)
+        write_wave(config, store, wave, identity)
     _merge(config, store)
 
 
-def _write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> None:
+def identify(config: RunConfig) -> Identity:
+    """The configured models and tokenizer."""
+    return Identity(
+        load_tokenizer(config.language_model),
+        model_fingerprint(config.language_model),
+        model_fingerprint(draft_model_of(config)) if has_draft_model(config) else "",
+    )
+
+
+def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> None:
+    """Write `waves/<wave>/knowledge`, and the pools it drafts from, unless they are up to date."""
     pools = None
-    if wave != PLAIN_WAVE:
+    if wave_has_pools(config, wave):
         pools = build_wave(config, store, wave, identity.tokenizer.fingerprint)
     plan = plan_wave(config, store, wave, identity)
     if plan.is_done:
@@ -81,7 +91,8 @@ def _write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) 
         tasks.num_rows - missing.num_rows,
     )
     folder = store.path(pools.name) if pools else None
-    for block in _generate(config, missing, wave_rule(config, wave), folder, plan.name):
+    rule, tokenizer = wave_rule(config, wave), identity.tokenizer.fingerprint
+    for block in _generate(config, missing, rule, folder, tokenizer, plan.name):
         writer.append(block)
     written = writer.existing()
     assert written.num_rows == tasks.num_rows, "a row was lost or written twice"
@@ -97,7 +108,8 @@ def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
     """
     writer = plan.open_writer()
     stored = writer.existing()["request_key"].combine_chunks()
-    if not pc.all(pc.is_in(stored, tasks["request_key"].combine_chunks())).as_py():
+    is_asked_for = pc.is_in(stored, tasks["request_key"].combine_chunks())
+    if not pc.all(is_asked_for, min_count=0).as_py():  # of no rows all are
         plan.store.set_aside(plan.name)
         writer = plan.open_writer()
         stored = writer.existing()["request_key"].combine_chunks()
@@ -105,7 +117,7 @@ def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
 
 
 def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> Plan:
-    """What a wave's knowledge depends on."""
+    """What a wave's knowledge depends on: on who drafts only where drafts change the text."""
     generation = config.generation.model_dump(
         mode="json", exclude={"block_rows", "max_error_share"}
     )
@@ -116,14 +128,27 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
         "model": identity.model,
         "tokenizer": identity.tokenizer.fingerprint,
     }
-    pools = [] if wave == PLAIN_WAVE else [f"waves/{wave}/pools"]
+    if wave_rule(config, wave) in ("relaxed", "sampled") and has_draft_model(config):
+        settings["drafts"] = {"model": identity.draft_model, "tokens": config.drafts.tokens}
+    pools = [f"waves/{wave}/pools"] if wave_has_pools(config, wave) else []
     return store.plan(knowledge_name(wave), settings, inputs=[*CATALOG, "groups", *pools])
 
 
 def wave_rule(config: RunConfig, wave: int) -> str:
-    """Wave 0 has no pools to draft from, so nothing to relax."""
+    """Without drafts wave 0 has nothing to relax."""
     rule = config.generation.rule
-    return "plain" if wave == PLAIN_WAVE and rule != "sampled" else rule
+    is_plain = wave == PLAIN_WAVE and not has_draft_model(config) and rule != "sampled"
+    return "plain" if is_plain else rule
+
+
+def has_draft_model(config: RunConfig) -> bool:
+    """Whether a model drafts, not the pools."""
+    return config.drafts.source == "model"
+
+
+def wave_has_pools(config: RunConfig, wave: int) -> bool:
+    """Whether a wave drafts from the texts of those before it."""
+    return wave != PLAIN_WAVE and not has_draft_model(config)
 
 
 def wave_tasks(
@@ -158,12 +183,12 @@ def _prompts(config: RunConfig, store: Store) -> Prompts:
 
 
 def _generate(
-    config: RunConfig, tasks: pa.Table, rule: str, pools: Path | None, what: str
+    config: RunConfig, tasks: pa.Table, rule: str, pools: Path | None, tokenizer: str, what: str
 ) -> Iterator[pa.Table]:
     """Blocks of KNOWLEDGE as the actors finish them."""
     if not tasks.num_rows:
         return
-    check_language_model(config.language_model)  # here, where a refusal reaches the user as it is
+    _check_models(config, tokenizer)
     start_ray(config.cluster)
     import ray
 
@@ -183,6 +208,14 @@ def _generate(
             ray_remote_args_fn=bounded_retries,
         )
         yield from knowledge.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def _check_models(config: RunConfig, tokenizer: str) -> None:
+    """Refuse here what the actors would refuse, where it reaches the user as it is."""
+    check_language_model(config.language_model)
+    if has_draft_model(config):
+        check_language_model(draft_model_of(config))
+        require_same_tokenizer(config, tokenizer)
 
 
 def _merge(config: RunConfig, store: Store) -> None:

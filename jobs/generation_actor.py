@@ -5,7 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config import GenerationSettings, RelaxedSettings, RunConfig
+from pipeline.config import (
+    GenerationSettings,
+    LanguageModelSettings,
+    RelaxedSettings,
+    RunConfig,
+    SamplingSettings,
+)
+from pipeline.engine.draft_model import DraftModelDrafter, vocabulary_of
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.quality import QualityBudget
@@ -21,6 +28,7 @@ from pipeline.engine.rules import (
 from pipeline.engine.sampling import Sampled, Sampling
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Drafter, NoDraft
+from pipeline.errors import ModelError
 from pipeline.knowledge import collect, requests_of
 from pipeline.language_model import ChatTokenizer, load_model, load_tokenizer, stop_ids_of
 from retrieval_pools.drafter import PoolDrafter
@@ -41,7 +49,7 @@ class GenerationActor:
         self._board = board
         self._engine = make_engine(config, self._tokenizer)
         self._engine.use(
-            make_drafter(config, pools, self._tokenizer.fingerprint),
+            make_drafter(config, self._engine, rule, pools, self._tokenizer.fingerprint),
             make_rule(rule, config.generation, self._engine.stops),
         )
 
@@ -77,9 +85,13 @@ def make_rule(name: str, settings: GenerationSettings, stops: Stops) -> Rule:
     if name == "relaxed":
         return Relaxed(make_criterion(settings.relaxed), stops, settings.relaxed.prefer)
     if name == "sampled":
-        sampling = settings.sampling
-        return Sampled(Sampling(sampling.temperature, sampling.top_k, sampling.top_p))
+        return Sampled(make_sampling(settings.sampling))
     return Strict()
+
+
+def make_sampling(settings: SamplingSettings) -> Sampling:
+    """What sampled text is drawn from."""
+    return Sampling(settings.temperature, settings.top_k, settings.top_p)
 
 
 def make_criterion(settings: RelaxedSettings) -> Criterion:
@@ -95,8 +107,59 @@ def make_criterion(settings: RelaxedSettings) -> Criterion:
             return QualityBudget(settings.nats_per_token)
 
 
-def make_drafter(config: RunConfig, pools: Path | None, tokenizer: str) -> Drafter:
-    """Drafts from the pools in a folder; without pools there are none: plain decoding."""
+def make_drafter(
+    config: RunConfig, engine: Engine, rule: str, pools: Path | None, tokenizer: str
+) -> Drafter:
+    """Who drafts for `engine` under a rule; `tokenizer` is the fingerprint of the engine's model.
+
+    A draft model if one is configured, else the pools in a folder; without pools, and under
+    `plain`, nobody.
+
+    Raises:
+        ModelError: the draft model's tokenizer or vocabulary is another, or it cannot be run.
+    """
+    if rule == "plain":
+        return NoDraft()
+    if config.drafts.source == "model":
+        return _make_draft_model(config, engine, rule, tokenizer)
     if pools is None:
         return NoDraft()
     return PoolDrafter(PoolSet.open(pools, tokenizer), config.pools.depth)
+
+
+def _make_draft_model(
+    config: RunConfig, engine: Engine, rule: str, tokenizer: str
+) -> DraftModelDrafter:
+    """Drafts are drawn where the text is, with the same settings; else they are greedy."""
+    settings = draft_model_of(config)
+    require_same_tokenizer(config, tokenizer)
+    return DraftModelDrafter(
+        load_model(settings),
+        vocabulary_of(engine.runner),
+        config.drafts.tokens,
+        config.engine,
+        make_processors(config.generation, engine.stops.ids),
+        engine.costs,
+        make_sampling(config.generation.sampling) if rule == "sampled" else None,
+    )
+
+
+def require_same_tokenizer(config: RunConfig, tokenizer: str) -> None:
+    """Make sure that the draft model's tokens mean what the target's do.
+
+    Raises:
+        ModelError: its tokenizer has another fingerprint than `tokenizer`.
+    """
+    settings = draft_model_of(config)
+    if load_tokenizer(settings).fingerprint != tokenizer:
+        raise ModelError(
+            f"the tokenizer of drafts.model.path {settings.path!r} differs from that of "
+            f"language_model.path {config.language_model.path!r} (vocabulary or chat template); "
+            "choose a draft model of the same family"
+        )
+
+
+def draft_model_of(config: RunConfig) -> LanguageModelSettings:
+    """The configured draft model."""
+    assert config.drafts.model is not None, "DraftSettings asks for one where the source is model"
+    return config.drafts.model

@@ -245,6 +245,15 @@ class ComparisonSettings(Settings):
     repeats: Count = 1
 
 
+class BenchmarkSettings(Settings):
+    """`make bench`: every arm at every batch size, in turns over blocks of rows."""
+
+    batch_sizes: Choices[Count] = [1, 4, 8, 16, 32]
+    rows: Count = 4  # of a block, of each kind; never fewer than the batch size
+    blocks: Count = 2
+    max_new_tokens: Count = 48
+
+
 class ClusterSettings(Settings):
     """Ray."""
 
@@ -271,6 +280,7 @@ class RunConfig(Settings):
     encoder: EncoderSettings
     ctr: CtrSettings = CtrSettings()
     comparison: ComparisonSettings = ComparisonSettings()
+    benchmark: BenchmarkSettings = BenchmarkSettings()
     cluster: ClusterSettings = ClusterSettings()
 
     @model_validator(mode="after")

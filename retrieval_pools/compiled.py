@@ -127,7 +127,14 @@ trees = types.NamedTuple(tuple(map(array, _TREES)), Trees)
 
 
 # Every file of this package that compiled code is made of.
-COMPILED_FILES = ("compiled.py", "suffix_array.py", "trie.py", "matching.py", "expansion.py")
+COMPILED_FILES = (
+    "compiled.py",
+    "suffix_array.py",
+    "trie.py",
+    "matching.py",
+    "expansion.py",
+    "depth_first.py",
+)
 _DIGEST = hashlib.sha256(
     b"".join((Path(__file__).parent / name).read_bytes() for name in COMPILED_FILES)
 ).hexdigest()[:12]

@@ -9,6 +9,7 @@ was not drawn but chosen has q = 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +40,7 @@ class Sampling:
             warpers.append(TopKLogitsWarper(self.top_k))
         if self.top_p < 1.0:
             warpers.append(TopPLogitsWarper(self.top_p))
-        no_ids = torch.empty(len(scores), 0, dtype=torch.long, device=scores.device)
+        no_ids: Any = torch.empty(len(scores), 0, dtype=torch.long, device=scores.device)
         return warpers(no_ids, scores).softmax(-1)
 
 

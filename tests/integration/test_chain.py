@@ -266,3 +266,26 @@ def test_exit_codes_can_be_trusted(config_file, tmp_path, capsys):
     missing = ["--set", "catalog.tables.users.path=nowhere.csv", "--set", "run=other"]
     assert run_all.main(["--config", str(config_file), *missing]) == 3
     assert "nowhere.csv" in capsys.readouterr().err
+
+
+def test_the_benchmark_measures_every_arm_on_rows_that_no_pool_holds(finished, config_file, capsys):
+    from jobs import benchmark_decoding
+
+    small = ["benchmark.batch_sizes=[1,4]", "benchmark.rows=2", "benchmark.blocks=1"]
+    settings = [part for one in [*small, "benchmark.max_new_tokens=10"] for part in ("--set", one)]
+    assert benchmark_decoding.main(["--config", str(config_file), *settings]) == 0
+    last = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert last["strict_rows_unlike_plain"] == 0
+    assert last["strict_to_plain_at_batch_1"] > 0.0
+    assert last["overhead_share_at_batch_16"] is None
+    stored = json.loads((finished.path("benchmark") / "benchmark.json").read_text())
+    arms = {(arm["batch"], arm["arm"], arm["kind"]): arm for arm in stored["arms"]}
+    names = {"transformers.generate", "plain", "resd", "published", "strict", "relaxed"}
+    kinds = {"user", "item", "all"}
+    assert {key for key in arms if key[0] == 4} == {
+        (4, arm, kind) for arm in names for kind in kinds
+    }
+    assert (1, "prompt_lookup", "all") in arms
+    assert arms[4, "resd", "all"]["rows_unlike_plain"] == 0
+    assert arms[1, "plain", "all"]["tokens_per_forward"] == pytest.approx(1.0)
+    assert arms[1, "published", "all"]["step"]["packed_tokens"] > 1.0
