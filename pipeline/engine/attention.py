@@ -1,9 +1,8 @@
 """Tree attention as a transformers attention function.
 
 Registered under one name for any model; takes the arena as keys and values and the packed `Step`
-as a forward argument. A step for half precision on CUDA brings a `Cascade`; every other step brings
-masks. In masked attention grouped-query heads are folded into the query axis, so keys and values
-are never repeated in memory.
+as a forward argument, whose plan says how to compute it. In masked attention grouped-query heads
+are folded into the query axis, so keys and values are never repeated in memory.
 """
 
 from collections.abc import Sequence
@@ -15,8 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from pipeline.engine.cascade import cascade_attention
-from pipeline.engine.packing import Segment, Step
+from pipeline.engine.cascade import Cascade, cascade_attention
+from pipeline.engine.packing import Step
+from pipeline.engine.segments import Segment
 
 TREE_ATTENTION = "laser_tree"
 
@@ -38,11 +38,11 @@ def tree_attention(
     Returns (1, tokens, heads, dim). `attention_mask` is not used: a step holds its own masks.
     """
     packed = query[0].transpose(0, 1)  # (tokens, heads, dim)
-    window = sliding_window or 0
-    if step.cascade is not None:
-        output = cascade_attention(packed, key, value, step.cascade, window, scaling)
+    window, plan = sliding_window or 0, step.attention
+    if isinstance(plan, Cascade):
+        output = cascade_attention(packed, key, value, plan, window, scaling)
     else:
-        output = masked_attention(packed, key, value, step.segments, window, scaling)
+        output = masked_attention(packed, key, value, plan, window, scaling)
     return output[None], None
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import config, njit, prange, set_num_threads, types
+from numba import cfunc, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from pipeline.engine import openmp
 
 _LANES = 8
 _VECTORS = 2
@@ -24,7 +26,6 @@ _TILE = _LANES * _VECTORS  # outputs
 _ROWS = 6
 _UNROLL = 4  # inputs per turn of the inner loop
 _ALIGNMENT = 32  # bytes of a vector
-_MOST_THREADS: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]
 
 _INT = ir.IntType(64)
 _FLOAT = ir.FloatType()
@@ -132,15 +133,26 @@ def _few_rows(
         _six(weights, inputs, num_inputs, outputs, stride)
 
 
-@njit(cache=True, parallel=True, nogil=True)
-def _product(
-    weights: int, inputs: int, outputs: int, num_inputs: int, num_tiles: int, rows: int
-) -> None:
-    """Every tile with all rows, in blocks of equal size; the tiles are shared out to threads."""
+@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+def _product(job: Any) -> None:
+    """One thread's share of the tiles, with all rows in blocks of equal size.
+
+    `job` points to the addresses of weights, inputs and outputs, then the numbers of inputs, tiles
+    and rows.
+    """
+    weights, inputs, outputs, num_inputs, num_tiles, rows = (
+        job[0],
+        job[1],
+        job[2],
+        job[3],
+        job[4],
+        job[5],
+    )
+    thread, threads = openmp.thread_number(), openmp.num_threads()
     blocks = (rows + _ROWS - 1) // _ROWS
     size = (rows + blocks - 1) // blocks
     stride = num_tiles * _TILE
-    for tile in prange(num_tiles):
+    for tile in range(num_tiles * thread // threads, num_tiles * (thread + 1) // threads):
         here = weights + tile * num_inputs * _TILE * 4
         for first in range(0, rows, size):
             _few_rows(
@@ -151,6 +163,9 @@ def _product(
                 outputs + (first * stride + tile * _TILE) * 4,
                 stride,
             )
+
+
+_ADDRESS: int = _product.address  # pyright: ignore[reportAssignmentType]
 
 
 class PackedWeight:
@@ -168,7 +183,6 @@ class PackedWeight:
         self._tiles = memory[start : start + tiles.size]  # (tiles * inputs * 16,)
         self._tiles[:] = tiles.ravel()
         self._address = self._tiles.ctypes.data
-        set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         """(..., inputs) -> (..., outputs)."""
@@ -176,21 +190,16 @@ class PackedWeight:
         rows = x.numel() // self._num_inputs
         outputs = torch.empty(*x.shape[:-1], self._num_tiles * _TILE)
         if rows:
-            _product(
-                self._address,
-                x.data_ptr(),
-                outputs.data_ptr(),
-                self._num_inputs,
-                self._num_tiles,
-                rows,
-            )
+            job = (self._address, x.data_ptr(), outputs.data_ptr(), self._num_inputs)
+            openmp.run(_ADDRESS, (*job, self._num_tiles, rows))
         return outputs[..., : self._num_outputs]
 
 
 def can_pack(weight: torch.Tensor) -> bool:
     """Whether a weight (outputs, inputs) can be laid out in tiles."""
     return (
-        weight.device.type == "cpu"
+        openmp.is_available()
+        and weight.device.type == "cpu"
         and weight.dtype == torch.float32
         and weight.shape[1] % _UNROLL == 0
     )
