@@ -6,7 +6,7 @@ step costs) it keeps from run to run, as a long job would.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from jobs.generation_actor import make_drafter, make_processors, make_rule
 from pipeline.config import DraftSettings, RunConfig
 from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.engine import Engine, EngineStatistics
+from pipeline.engine.quality import QualityBudget
 from pipeline.engine.rules import Relaxed, Rule, Strict, TopKFloor
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Drafter, Generation, Request
@@ -28,6 +29,7 @@ from retrieval_pools.published import PublishedDrafter
 TRANSFORMERS = "transformers.generate"
 PROMPT_LOOKUP = "prompt_lookup"
 PLAIN, RESD, PUBLISHED, STRICT, RELAXED = "plain", "resd", "published", "strict", "relaxed"
+BUDGET = "budget"
 DRAFT_MODEL = "draft_model"
 PARTS = ("draft", "forward", "verify", "bookkeeping")  # of an engine's step
 
@@ -167,7 +169,7 @@ def pool_drafters(
         PUBLISHED: PublishedDrafter(frozen, "group", stop_words),
     } | {
         name: make_drafter(from_pools, engine, name, pools, tokenizer.fingerprint)
-        for name in (PLAIN, STRICT, RELAXED)
+        for name in (PLAIN, STRICT, RELAXED, BUDGET)
     }
 
 
@@ -190,10 +192,11 @@ def engine_arms(
     rules: dict[str, Rule] = {
         PUBLISHED: Relaxed(TopKFloor(2, 0.1), Stops([]), prefer="longest"),
         RELAXED: make_rule(RELAXED, config.generation, engine.stops),
+        BUDGET: Relaxed(QualityBudget(config.generation.relaxed.nats_per_token), engine.stops),
     }
     measured, arms = engine.costs, {}
     for name, drafter in drafters.items():
-        engine.costs = replace(measured, seconds=measured.seconds.copy())
+        engine.costs = measured.copy()
         free = FREE if name in (RESD, PUBLISHED) else None
         arms[name] = engine_arm(engine, drafter, rules.get(name, Strict()), free)
     return arms

@@ -12,6 +12,7 @@ from pipeline.config import (
     RunConfig,
     SamplingSettings,
 )
+from pipeline.cost_cache import cost_file, read_costs, write_costs
 from pipeline.engine.draft_model import DraftModelDrafter, vocabulary_of
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
@@ -70,7 +71,12 @@ def make_engine(config: RunConfig, tokenizer: ChatTokenizer) -> Engine:
     model = load_model(config.language_model)
     settings, stop_ids = config.generation, stop_ids_of(model)
     stops = Stops(stop_ids, settings.stop_strings, tokenizer.decode_exactly)
-    return Engine(model, config.engine, stops, make_processors(settings, stop_ids))
+    file = cost_file(model, config.engine)
+    costs = read_costs(file)
+    engine = Engine(model, config.engine, stops, make_processors(settings, stop_ids), costs)
+    if costs is None:
+        write_costs(file, engine.costs)
+    return engine
 
 
 def make_processors(settings: GenerationSettings, stop_ids: frozenset[int]) -> Processors:

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 KINDS = ("user", "item")
 SPLITS = ("knowledge", "train", "valid", "test")
-SOURCES = ("previous", "own", "group", "global")  # where a drafted token came from, best first
+# Where a drafted token came from: texts, best first, or a draft model.
+SOURCES = ("previous", "own", "group", "global", "model")
 
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
 
@@ -93,7 +94,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "interactions": (INTERACTIONS, 1),
     "embeddings": (EMBEDDINGS, 1),
     "groups": (GROUPS, 1),
-    "knowledge": (KNOWLEDGE, 1),
+    "knowledge": (KNOWLEDGE, 2),
     "features": (FEATURES, 1),
 }
 

@@ -29,6 +29,10 @@ class CostTable:
     per_row: np.ndarray  # (t,) tokens of each row measured, ascending
     seconds: np.ndarray  # (r, t)
 
+    def copy(self) -> "CostTable":
+        """A table that is refined on its own."""
+        return CostTable(self.rows, self.per_row, self.seconds.astype(np.float64))
+
     def step_seconds(self, rows: int, tokens: np.ndarray) -> np.ndarray:
         """Interpolated seconds for `tokens` (m,) packed tokens in `rows` rows."""
         per_row = tokens / max(rows, 1)

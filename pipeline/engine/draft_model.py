@@ -28,6 +28,8 @@ from pipeline.engine.sampling import Sampling, draw
 from pipeline.engine.types import ROOT, DraftTree, Request, RowView
 from pipeline.errors import ModelError
 
+SOURCE = 4  # "model" in pipeline.schemas.SOURCES
+
 
 class DraftModelDrafter:
     """A small causal LM guesses the next tokens of every row.
@@ -199,7 +201,7 @@ def _chain(follower: Follower, survival: np.ndarray) -> DraftTree:
         follower.drafts.copy(),
         nodes + np.int32(ROOT),
         survival[: len(nodes)],
-        np.zeros(len(nodes), np.int8),
+        np.full(len(nodes), SOURCE, np.int8),
         nodes,
         torch.stack(follower.proposals) if follower.proposals else None,
     )

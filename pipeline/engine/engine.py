@@ -52,7 +52,7 @@ class Engine:
         Decodes plainly until `use` sets a drafter and a rule.
         """
         self.runner = ModelRunner(model, settings.batch_rows, settings.max_length)
-        self.costs = costs or measure_costs(self.runner, settings.batch_rows)
+        self.costs = (costs or measure_costs(self.runner, settings.batch_rows)).copy()
         self.statistics = EngineStatistics()
         self._settings = settings
         self._cache = self.runner.cache

@@ -15,12 +15,12 @@ _MOST_TOKENS = 128  # beyond, time goes on along the last slope
 _FAR = 100_000  # tokens per row; the table's end
 
 
-def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 2) -> CostTable:
-    """Time steps of 1 and of `batch_rows` rows at half the cache's length.
+def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 5) -> CostTable:
+    """Time steps of 1, a quarter of and all `batch_rows` rows at half the cache's length.
 
-    Takes a few seconds on a CPU; the KV cache holds nothing worth keeping afterwards.
+    Takes seconds on a CPU; the KV cache holds nothing worth keeping afterwards.
     """
-    sizes = sorted({1, batch_rows})
+    sizes = sorted({1, max(1, batch_rows // 4), batch_rows})
     curves = [_curve(runner, rows, repeats) for rows in sizes]
     per_row = np.append(_PER_ROW, _FAR)
     seconds = [_extended(measured, curve, per_row) for measured, curve in curves]

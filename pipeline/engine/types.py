@@ -117,8 +117,8 @@ class RowStatistics:
     forward_passes: int = 0
     relaxed_tokens: int = 0
     relaxed_cost: float = 0.0  # nats given up against the most probable token
-    drafted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
-    accepted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
+    drafted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(5, np.int64))
+    accepted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(5, np.int64))
     drafted_by_depth: np.ndarray = field(default_factory=lambda: np.zeros(32, np.int64))
     accepted_by_depth: np.ndarray = field(default_factory=lambda: np.zeros(32, np.int64))
 

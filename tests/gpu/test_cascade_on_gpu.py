@@ -68,7 +68,7 @@ def test_the_cascade_is_as_near_to_float32_as_masked_attention(dtype, fold, case
         return Layout(MAX_LENGTH, WINDOWS, fold, kind, CUDA, DIM)
 
     step, exact = (pack(rows, trees, layout(kind)) for kind in (dtype, torch.float32))
-    assert step.cascade is not None
+    assert step.attention is not None
     assert exact.cascade is None
     monkeypatch.setattr(packing, "is_supported", lambda *_: False)
     masked = pack(rows, trees, layout(dtype))
@@ -76,10 +76,10 @@ def test_the_cascade_is_as_near_to_float32_as_masked_attention(dtype, fold, case
     packed = torch.randn(len(step), KV_HEADS * fold, DIM, device=CUDA).to(dtype)
     arenas = torch.randn(2, SLOTS, MAX_LENGTH, KV_HEADS, DIM, device=CUDA).to(dtype)
     for window in WINDOWS:
-        ours = cascade_attention(packed, *arenas, step.cascade, window, SCALING)
-        other = masked_attention(packed, *arenas, masked.segments, window, SCALING)
+        ours = cascade_attention(packed, *arenas, step.attention, window, SCALING)
+        other = masked_attention(packed, *arenas, masked.attention, window, SCALING)
         wide = [tensor.float() for tensor in (packed, *arenas)]
-        truth = masked_attention(*wide, exact.segments, window, SCALING)
+        truth = masked_attention(*wide, exact.attention, window, SCALING)
         allowed = 2 * (other.float() - truth).abs().max() + 1e-3
         assert ours.dtype == dtype
         assert (ours.float() - truth).abs().max() <= allowed, f"window {window}"

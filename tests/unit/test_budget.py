@@ -75,3 +75,20 @@ def test_no_rows_and_no_drafts_cost_nothing():
 def test_costs_are_interpolated_between_batch_sizes():
     costs = CostTable(np.array([1, 5]), np.array([1, 11]), np.array([[1.0, 2.0], [3.0, 4.0]]))
     assert costs.step_seconds(3, np.array([6]))[0] == pytest.approx(2.1)
+
+
+def test_measured_steps_move_the_entries_around_them():
+    costs = CostTable(np.array([1, 4]), np.array([1, 2, 4]), np.array([[1.0, 1, 2], [2, 3, 5]]))
+    before = costs.copy()
+    for _ in range(200):
+        costs.refine(rows=4, tokens=8, seconds=4.5)
+    assert costs.step_seconds(4, np.array([8]))[0] == pytest.approx(4.5, rel=0.01)
+    np.testing.assert_array_equal(costs.seconds[0], before.seconds[0])
+    assert costs.seconds[1, 0] == before.seconds[1, 0]
+    assert (np.diff(costs.seconds) >= 0).all()
+
+
+def test_one_slow_step_tells_little():
+    costs = CostTable(np.array([1, 4]), np.array([1, 2]), np.ones((2, 2)))
+    costs.refine(rows=4, tokens=4, seconds=100.0)
+    assert costs.step_seconds(4, np.array([4]))[0] < 1.1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.engine import cascade, packing
 from pipeline.engine.attention import masked_attention
-from pipeline.engine.cascade import cascade_attention, is_supported, merge
+from pipeline.engine.cascade import Cascade, cascade_attention, is_supported, merge
 from pipeline.engine.packing import Layout, pack
 from pipeline.engine.row import Row
 from pipeline.engine.runner import ModelRunner
@@ -107,14 +107,14 @@ def both_ways(rows, trees, fold, seed, monkeypatch):
         patch.setattr(packing, "is_supported", lambda *_: False)
         masked = pack(rows, trees, layout(fold))
     step = pack(rows, trees, layout(fold))
-    assert step.cascade is not None
-    assert not step.segments
+    assert step.attention is not None
+    assert isinstance(step.attention, Cascade)
     generator = torch.Generator().manual_seed(seed)
     packed = torch.randn(len(step), KV_HEADS * fold, DIM, generator=generator)
     arenas = torch.randn(2, SLOTS, MAX_LENGTH, KV_HEADS, DIM, generator=generator)
     for window in WINDOWS:
-        ours = cascade_attention(packed, *arenas, step.cascade, window, SCALING)
-        yield window, ours, masked_attention(packed, *arenas, masked.segments, window, SCALING)
+        ours = cascade_attention(packed, *arenas, step.attention, window, SCALING)
+        yield window, ours, masked_attention(packed, *arenas, masked.attention, window, SCALING)
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,12 +151,12 @@ def test_the_cascade_equals_one_masked_product_at_the_edges(name, monkeypatch):
 @pytest.mark.usefixtures("kernel")
 def test_a_windowed_node_starts_at_its_own_key_and_may_see_no_text():
     step = pack([row_of(1, 9, 1)], [tree_of([-1, -1, 0, 2, 3])], layout(windows=(3,)))
-    tails = step.cascade.tails[3]
+    tails = step.attention.tails[3]
     # The text is positions 0 to 9. Root at 9, siblings at 10, then a chain at 11, 12, 13.
     assert tails.num_keys.tolist() == [3, 2, 2, 1, 0, 0]
     first = [7, 8, 8, 9, 10, 10]
     assert tails.key_starts.tolist()[:-1] == [MAX_LENGTH + start for start in first]
-    seen = step.cascade.block.masks[3][0] == 0
+    seen = step.attention.block.masks[3][0] == 0
     assert seen.int().tolist() == [
         [1, 0, 0, 0, 0],
         [0, 1, 0, 0, 0],
@@ -171,8 +171,8 @@ def test_a_windowed_node_starts_at_its_own_key_and_may_see_no_text():
 def test_a_row_is_one_run_unless_a_window_begins_inside_the_text(window, runs):
     rows = [row_of(0, 9, 1), row_of(3, 5, 1)]
     step = pack(rows, [tree_of([-1, 0, 1]), tree_of([-1, -1, -1])], layout(windows=(window,)))
-    assert step.cascade.chunks is None
-    assert len(step.cascade.tails[window].num_keys) == runs  # the last position is 12
+    assert step.attention.chunks is None
+    assert len(step.attention.tails[window].num_keys) == runs  # the last position is 12
 
 
 def test_merging_two_halves_gives_the_whole():
@@ -231,5 +231,5 @@ def test_a_newer_device_takes_the_cascade_and_an_older_one_does_not(monkeypatch)
 
 def test_a_step_for_a_cpu_has_masks_and_no_cascade():
     step = pack([row_of(0, 3, 1)], [DraftTree.empty()], layout())
-    assert step.cascade is None
-    assert set(step.segments[0].masks) == set(WINDOWS)
+    assert isinstance(step.attention, list)
+    assert set(step.attention[0].masks) == set(WINDOWS)

@@ -96,7 +96,7 @@ def test_a_value_of_the_wrong_type_is_named_with_what_was_given(complaint, overr
         ("generation.max_error_share=2", "should be less than or equal to 1; got 2"),
         ("embeddings.learning_rate=0", "should be greater than 0; got 0"),
         ("embeddings.holdout_share=1", "should be less than 1; got 1"),
-        ("generation.rule=lose", "Input should be 'strict' or 'relaxed'; got 'lose'"),
+        ("generation.rule=lose", "Input should be 'strict', 'relaxed' or 'sampled'; got 'lose'"),
         ("catalog.source=web", "Input should be 'movielens' or 'tables'; got 'web'"),
         ("run=a/b", "run: String should match pattern"),
     ],

@@ -8,14 +8,15 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from pipeline.config import EngineSettings
 from pipeline.engine.budget import CostTable
 from pipeline.engine.chain_length import ChainLength
-from pipeline.engine.draft_model import DraftModelDrafter, vocabulary_of
+from pipeline.engine.draft_model import SOURCE, DraftModelDrafter, vocabulary_of
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
 from pipeline.engine.sampling import Sampling
 from pipeline.engine.stops import Stops
-from pipeline.engine.types import DraftTree, NoDraft, Request
+from pipeline.engine.types import DraftTree, NoDraft, Request, RowStatistics
 from pipeline.errors import ModelError
+from pipeline.schemas import SOURCES
 
 VOCAB, STOP, NEW = 61, 2, 16
 STOPS = Stops([STOP])
@@ -339,3 +340,8 @@ def test_the_expected_speedup_is_leviathans():
 
 def test_an_unused_draft_model_promises_nothing():
     assert make_drafter(small_llama(), 4).expected_speedup() == 1.0
+
+
+def test_drafts_of_a_model_are_counted_under_its_name():
+    assert SOURCES[SOURCE] == "model"
+    assert len(RowStatistics().drafted_by_source) == len(SOURCES)

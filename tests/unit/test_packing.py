@@ -14,7 +14,7 @@ MAX_LENGTH = 200
 
 
 def layout(window=0, fold=1):
-    return Layout(MAX_LENGTH, (window,), fold, torch.float32, torch.device("cpu"))
+    return Layout(MAX_LENGTH, (window,), fold, torch.float32, torch.device("cpu"), 8)
 
 
 def random_case(random, slot):
@@ -54,7 +54,7 @@ def test_every_token_sees_its_own_path_and_nothing_else(seed, count, window):
         slot * MAX_LENGTH + path[-1][0] for slot, path in zip(slots, expected, strict=True)
     ]
     seen = set()
-    for segment in step.segments:
+    for segment in step.attention:
         rows_in, _, width, length = segment.masks[window].shape
         mask = segment.masks[window].reshape(rows_in * width, length)
         for query, packed in zip(segment.real.tolist(), segment.packed.tolist(), strict=True):

@@ -1,0 +1,65 @@
+"""What a step costs is measured once for each model shape on each kind of machine.
+
+Plain numbers in JSON; a file that cannot be read is measured again.
+"""
+
+import json
+import logging
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from pipeline.config import EngineSettings
+from pipeline.engine.budget import CostTable
+from pipeline.store import fingerprint
+
+log = logging.getLogger(__name__)
+
+FOLDER = Path(".cache/costs")
+
+
+def cost_file(model: PreTrainedModel, settings: EngineSettings) -> Path:
+    """Where the costs of this model, on this machine, at these sizes are kept."""
+    shape = model.config.to_json_string()
+    machine = [_processor(model.device), torch.get_num_threads(), torch.__version__]
+    sizes = [settings.batch_rows, settings.max_length]
+    return FOLDER / f"{fingerprint([shape, str(model.dtype), machine, sizes])}.json"
+
+
+def read_costs(path: Path) -> CostTable | None:
+    """The costs in a file, or None if there is no such file, or none that can be used."""
+    try:
+        stored = json.loads(path.read_text())
+        table = CostTable(*(np.array(stored[name]) for name in ("rows", "per_row", "seconds")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s is damaged (%s); step costs are measured again", path, error)
+        return None
+    if table.seconds.shape != (len(table.rows), len(table.per_row)):
+        log.warning("%s is damaged (shapes); step costs are measured again", path)
+        return None
+    return table
+
+
+def write_costs(path: Path, costs: CostTable) -> None:
+    """Keep measured costs, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {name: getattr(costs, name).tolist() for name in ("rows", "per_row", "seconds")}
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(arrays))
+    draft.replace(path)
+
+
+def _processor(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("model name")), platform.machine())
