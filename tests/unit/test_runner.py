@@ -346,9 +346,9 @@ def test_memory_of_a_host_and_of_a_container(tmp_path):
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_packed_layers_give_the_same(has_bias):
     torch.manual_seed(0)
-    layers = torch.nn.Sequential(torch.nn.Linear(5, 8, bias=has_bias), Conv1D(3, 8))
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 8, bias=has_bias), Conv1D(3, 8))
     torch.nn.init.normal_(layers[1].bias)
-    x = torch.randn(2, 4, 5)
+    x = torch.randn(2, 5, 4)
     expected = layers(x)
     pack_linears(layers)
     assert [type(layer) for layer in layers] == [PackedLinear, PackedLinear]
