@@ -145,14 +145,14 @@ def _in_turns(
     requests: Mapping[str, Sequence[Request]],
 ) -> Iterator[tuple[str, str, Outcome]]:
     """Kind, arm and outcome, block by block."""
-    names, turn = list(arms), 0
+    names, order = list(arms), np.random.default_rng(config.seed)
     for name in names:
         rows = next(iter(requests.values()))[:batch]
         arms[name]([replace(row, max_new_tokens=_WARM_UP_TOKENS) for row in rows[:2]])
     for block in range(config.benchmark.blocks):
         for kind in requests:
             rows = block_of(requests[kind], block, max(config.benchmark.rows, batch))
-            for name in np.roll(names, turn).tolist():
+            for name in order.permutation(names).tolist():
                 began = time.perf_counter()
                 outcome = arms[name](rows)
                 log.info(
@@ -167,7 +167,6 @@ def _in_turns(
                     time.perf_counter() - began,
                 )
                 yield kind, name, outcome
-            turn += 1
 
 
 def _report(

@@ -58,10 +58,11 @@ def summarise(
     records = []
     for batch, arm in dict.fromkeys((batch, arm) for batch, arm, _ in outcomes):
         for kind, parts in [*((kind, [kind]) for kind in kinds), (ALL, kinds)]:
-            own = [outcome for part in parts for outcome in outcomes[batch, arm, part]]
-            plain = [outcome for part in parts for outcome in outcomes[batch, PLAIN, part]]
+            by_kind = [outcomes[batch, arm, part] for part in parts]
+            plain = [outcomes[batch, PLAIN, part] for part in parts]
+            own = [outcome for part in by_kind for outcome in part]
             record = {"batch": batch, "arm": arm, "kind": kind}
-            record |= _speed(own) | _against_plain(own, plain) | _quality(own)
+            record |= _speed(own) | _against_plain(by_kind, plain) | _quality(own)
             if any(outcome.statistics.steps for outcome in own):
                 record["step"] = _step(own, prompts, model, machine)
             records.append(record)
@@ -90,9 +91,16 @@ def _speed(own: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _against_plain(own: Sequence[Outcome], plain: Sequence[Outcome]) -> dict[str, Any]:
+def _against_plain(
+    by_kind: Sequence[Sequence[Outcome]], plain_by_kind: Sequence[Sequence[Outcome]]
+) -> dict[str, Any]:
     """Ratio of totals, spread of the blocks' ratios, and rows whose text is another."""
-    ratios = [_rate([outcome]) / _rate([other]) for outcome, other in zip(own, plain, strict=True)]
+    own = [outcome for part in by_kind for outcome in part]
+    plain = [outcome for part in plain_by_kind for outcome in part]
+    ratios = [
+        _rate(mine) / _rate(others)
+        for mine, others in zip(_by_block(by_kind), _by_block(plain_by_kind), strict=True)
+    ]
     unlike = sum(
         not np.array_equal(text, other.texts[key])
         for outcome, other in zip(own, plain, strict=True)
@@ -107,6 +115,11 @@ def _against_plain(own: Sequence[Outcome], plain: Sequence[Outcome]) -> dict[str
         },
         "rows_unlike_plain": unlike,
     }
+
+
+def _by_block(outcomes: Sequence[Sequence[Outcome]]) -> list[list[Outcome]]:
+    """Outcomes of the kinds, side by side in each block."""
+    return [list(block) for block in zip(*outcomes, strict=True)]
 
 
 def _quality(own: Sequence[Outcome]) -> dict[str, Any]:
@@ -126,13 +139,14 @@ def _step(
     totals = [asdict(outcome.statistics) for outcome in own]
     steps = sum(entry["steps"] for entry in totals)
     seconds = {part: sum(entry[part] for entry in totals) / steps for part in PARTS}
-    overhead = sum(seconds.values()) - seconds["forward"]
+    decoding = sum(entry["decoding"] for entry in totals)
+    overhead = sum(entry["decoding_overhead"] for entry in totals)
     limit = least_seconds(shape_of(own, prompts), model, machine)
     return {
         "steps": steps,
         "packed_tokens": sum(entry["packed_tokens"] for entry in totals) / steps,
         "milliseconds": {part: 1000.0 * value for part, value in seconds.items()},
-        "overhead_share": overhead / sum(seconds.values()),
+        "overhead_share": overhead / decoding if decoding else 0.0,  # of steps without prompts
         "limit_milliseconds": 1000.0 * limit,
         "forward_to_limit": seconds["forward"] / limit,
     }

@@ -58,6 +58,8 @@ def run(config: RunConfig, store: Store) -> None:
         "comparison": config.comparison,
         "engine": config.engine,
         "generation": config.generation,
+        "drafts": config.drafts,
+        "draft_model": identity.draft_model,
         "model": identity.model,
     }
     pools = build_wave(config, store, config.generation.waves, identity.tokenizer.fingerprint)

@@ -196,7 +196,8 @@ def engine_arms(
     }
     measured, arms = engine.costs, {}
     for name, drafter in drafters.items():
-        engine.costs = measured.copy()
+        # A draft model reckons with the table it was given, so that one goes on being refined.
+        engine.costs = measured if name == DRAFT_MODEL else measured.copy()
         free = FREE if name in (RESD, PUBLISHED) else None
         arms[name] = engine_arm(engine, drafter, rules.get(name, Strict()), free)
     return arms

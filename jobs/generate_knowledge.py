@@ -128,8 +128,10 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
         "model": identity.model,
         "tokenizer": identity.tokenizer.fingerprint,
     }
-    if wave_rule(config, wave) in ("relaxed", "sampled") and has_draft_model(config):
-        settings["drafts"] = {"model": identity.draft_model, "tokens": config.drafts.tokens}
+    if wave_rule(config, wave) in ("relaxed", "sampled"):
+        settings["draft_nodes"] = config.engine.draft_nodes
+        if has_draft_model(config):
+            settings["drafts"] = {"model": identity.draft_model, "tokens": config.drafts.tokens}
     pools = [f"waves/{wave}/pools"] if wave_has_pools(config, wave) else []
     return store.plan(knowledge_name(wave), settings, inputs=[*CATALOG, "groups", *pools])
 

@@ -147,9 +147,32 @@ class RelaxedSettings(Settings):
     nats_per_token: Annotated[float, Field(ge=0.0, le=2.0)] = 0.05
     prefer: Literal["probable", "longest"] = "probable"  # longest: as in LASER's code
 
+    @model_validator(mode="after")
+    def _the_criterion_reads_what_is_set(self) -> "RelaxedSettings":
+        reads = {
+            "top_k_floor": {"top_k", "floor"},
+            "top_k_delta": {"top_k", "delta"},
+            "typical": {"epsilon", "alpha"},
+            "budget": {"nats_per_token"},
+        }
+        fields = type(self).model_fields
+        changed = {name for name in fields if getattr(self, name) != fields[name].default}
+        idle = changed - reads[self.criterion] - {"criterion", "prefer"}
+        if idle:
+            owner = next(name for name, keys in reads.items() if keys & idle)
+            raise ValueError(
+                f"criterion {self.criterion} does not read {', '.join(sorted(idle))}; "
+                f"set criterion: {owner}, or remove it"
+            )
+        return self
+
 
 class SamplingSettings(Settings):
-    """What sampled text is drawn from: temperature, then top-k, then top-p."""
+    """What sampled text is drawn from: temperature, then top-k, then top-p.
+
+    A row's random numbers come from the seed and its request. Without drafts they make the same
+    text every time; with drafts the same distribution.
+    """
 
     temperature: Positive = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0  # 0: all
@@ -193,6 +216,8 @@ class DraftSettings(Settings):
     def _model_is_given(self) -> "DraftSettings":
         if self.source == "model" and self.model is None:
             raise ValueError("source: model needs drafts.model.path")
+        if self.source == "pools" and self.model is not None:
+            raise ValueError("drafts.model is set, but source: pools does not read it")
         return self
 
 

@@ -7,12 +7,14 @@ import json
 import logging
 import os
 import platform
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+import pipeline.engine
 from pipeline.config import EngineSettings
 from pipeline.engine.budget import CostTable
 from pipeline.store import fingerprint
@@ -27,7 +29,7 @@ def cost_file(model: PreTrainedModel, settings: EngineSettings) -> Path:
     shape = model.config.to_json_string()
     machine = [_processor(model.device), torch.get_num_threads(), torch.__version__]
     sizes = [settings.batch_rows, settings.max_length]
-    return FOLDER / f"{fingerprint([shape, str(model.dtype), machine, sizes])}.json"
+    return FOLDER / f"{fingerprint([shape, str(model.dtype), machine, sizes, _engine_code()])}.json"
 
 
 def read_costs(path: Path) -> CostTable | None:
@@ -47,12 +49,22 @@ def read_costs(path: Path) -> CostTable | None:
 
 
 def write_costs(path: Path, costs: CostTable) -> None:
-    """Keep measured costs, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Keep measured costs, whole or not at all; a folder that cannot be written costs a warning."""
     arrays = {name: getattr(costs, name).tolist() for name in ("rows", "per_row", "seconds")}
     draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(arrays))
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(arrays))
+        draft.replace(path)
+    except OSError as error:
+        log.warning("step costs are not kept for the next start: %s", error)
+
+
+@cache
+def _engine_code() -> str:
+    """What the engine's files say: other kernels have other costs."""
+    folder = Path(pipeline.engine.__file__).parent
+    return fingerprint([path.read_text() for path in sorted(folder.glob("*.py"))])
 
 
 def _processor(device: torch.device) -> str:

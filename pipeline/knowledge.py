@@ -40,7 +40,7 @@ class WaveIdentity:
     """Everything besides the prompt that decides what a row of a wave may contain."""
 
     wave: int
-    rule: str  # plain | strict | relaxed
+    rule: str  # plain | strict | relaxed | sampled
     pool_version: str  # fingerprint of the frozen pools, "" in wave 0
     model: str  # fingerprints
     tokenizer: str
@@ -141,7 +141,7 @@ def request_key(
 def requests_of(tasks: pa.Table, max_new_tokens: int, max_prompt_tokens: int) -> list[Request]:
     """The engine's requests for a table of TASKS; the key is the row's number.
 
-    A row's random numbers come from its request key: not from its place, nor its neighbours.
+    A row's random numbers come from its request key, not from its place.
     A prompt longer than `max_prompt_tokens` gets an empty prompt here; `collect` names the reason.
     """
     prompts = [np.asarray(ids, np.int32) for ids in tasks["prompt_ids"].to_pylist()]

@@ -7,17 +7,14 @@ import numpy as np
 from pipeline.engine.types import ROOT
 from retrieval_pools.compiled import (
     CHILD,
-    ROW,
     Index,
     array,
-    flag,
-    ids,
     index,
     integer,
     kernel,
     nothing,
 )
-from retrieval_pools.trie import children, find
+from retrieval_pools.trie import children
 
 QUERY = 2  # tokens
 DEPTH = 12  # levels; a match with fewer tokens, the root included, is too small
@@ -105,7 +102,7 @@ def _reverse(spots: Any, first: int, end: int) -> None:
         integer,
     )
 )
-def _flatten(
+def flatten(
     index: Index,
     lo: int,
     hi: int,
@@ -138,54 +135,3 @@ def _flatten(
         lo, hi, level = spots[top].lo, spots[top].hi, spots[top].depth
         parent = end - begin
         end += 1
-
-
-@kernel(flag(ids, integer))
-def _holds(words: np.ndarray, token: int) -> bool:
-    for word in words:  # noqa: SIM110 -- numba compiles no generators
-        if word == token:
-            return True
-    return False
-
-
-@kernel(
-    nothing(
-        array(ROW, readonly=True),
-        ids,
-        index,
-        ids,
-        integer,
-        array(SPOT),
-        array(CHILD),
-        array(SPOT),
-        array(np.int64),
-    )
-)
-def draft_depth_first(
-    rows: np.ndarray,
-    text: np.ndarray,
-    index: Index,
-    stop_words: np.ndarray,
-    most: int,
-    spots: Any,
-    found: np.ndarray,
-    trees: np.ndarray,
-    ends: np.ndarray,
-) -> None:
-    """Draft a tree of at most `most` nodes for every row, (rows,) ROW, by the end of its text."""
-    end = 0
-    for number in range(len(rows)):
-        row: Any = rows[number]
-        begin, longest = end, min(QUERY, row.own_end - row.own_first)
-        for match in range(longest, 0, -1):
-            first = row.own_end - match
-            if match == 1 and _holds(stop_words, text[first]):
-                break
-            lo, hi = find(index, row.group_lo, row.group_hi, 0, text, first, match)
-            if lo < hi:
-                end = _flatten(
-                    index, lo, hi, match, row.max_depth, most, spots, found, trees, begin
-                )
-            if 1 + end - begin >= DEPTH:
-                break
-        ends[number] = end

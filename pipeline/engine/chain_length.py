@@ -78,6 +78,8 @@ class ChainLength:
     def observe(self, trees: Sequence[DraftTree], outcomes: Sequence[np.ndarray]) -> None:
         """Count the drafts of a step that stayed, by depth."""
         for tree, outcome in zip(trees, outcomes, strict=True):
+            if not len(tree):  # nothing was tried: what is known stays known
+                continue
             self._offered *= 1.0 - 1.0 / _MEMORY
             self._accepted *= 1.0 - 1.0 / _MEMORY
             self._offered[: len(tree)] += 1.0

@@ -34,6 +34,9 @@ class EngineStatistics:
     forward: float = 0.0
     verify: float = 0.0
     bookkeeping: float = 0.0
+    # Of steps without any piece of a prompt: all seconds, and those outside the forward pass.
+    decoding: float = 0.0
+    decoding_overhead: float = 0.0
 
 
 class Engine:
@@ -82,7 +85,7 @@ class Engine:
 
     def step(self) -> list[Generation]:
         """One forward pass for all rows."""
-        clock = _Clock()
+        clock, began = _Clock(), time.perf_counter()
         rows = self._scheduler.admit()
         if not rows:
             return self._scheduler.retire()
@@ -95,7 +98,8 @@ class Engine:
             torch.cuda.synchronize(logits.device)  # or the clock would time the launch only
         seconds = clock.lap()
         self.statistics.forward += seconds
-        if all(row.chunk == 1 for row in rows):  # pieces of prompts would tell of something else
+        is_decoding = all(row.chunk == 1 for row in rows)
+        if is_decoding:  # pieces of prompts would tell of something else
             self.costs.refine(len(rows), len(step), seconds)
         walks = self._verifier.accept(rows, trees, step.roots, logits)
         self.statistics.verify += clock.lap()
@@ -106,6 +110,10 @@ class Engine:
         finished = self._scheduler.retire()
         self.statistics.new_tokens += sum(len(done.token_ids) for done in finished)
         self.statistics.bookkeeping += clock.lap()
+        if is_decoding:
+            whole = time.perf_counter() - began
+            self.statistics.decoding += whole
+            self.statistics.decoding_overhead += whole - seconds
         return finished
 
     def _propose(self, rows: Sequence[Row]) -> list[DraftTree]:

@@ -4,7 +4,7 @@ import torch
 
 _RATE = 0.05  # how fast the tolerance follows, per nat
 _MOST = 4.0  # nats; beyond, a token has nothing to do with what the model would say
-_FIRST = 0.5
+_FIRST = 10.0  # tokens' worth of allowance to begin with
 
 
 class QualityBudget:
@@ -12,12 +12,15 @@ class QualityBudget:
 
     Of all criteria with the same mean cost, one threshold on the cost keeps the most tokens. The
     balance falls by what a step spent and rises by what it was allowed; in debt, nothing is
-    spent. So the total overdrawn can never exceed `_FIRST / _RATE` nats and one step's cost.
+    spent. So the total overdrawn can never exceed the allowance of `_FIRST / _RATE` tokens and one
+    step's cost, and a budget of nothing spends nothing.
     """
 
     def __init__(self, nats_per_token: float) -> None:
         self._allowed = nats_per_token
-        self._balance = _FIRST  # not cut at 0: a debt that is forgiven is overdrawn for good
+        self._balance = (
+            _FIRST * nats_per_token
+        )  # not cut at 0: a debt that is forgiven is overdrawn for good
 
     @property
     def tolerance(self) -> float:

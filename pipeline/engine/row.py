@@ -60,7 +60,7 @@ class Row:
 
     @property
     def random(self) -> np.random.Generator:
-        """The row's own random numbers, so that its neighbours do not change what it draws."""
+        """The row's own random numbers: its neighbours draw from others."""
         if self._random is None:
             self._random = np.random.Generator(np.random.Philox(self.request.seed))
         return self._random

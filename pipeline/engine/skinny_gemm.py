@@ -9,6 +9,7 @@ find this by itself, so the inner loop is given to it as LLVM instructions.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,6 @@ def _few_rows(
         _six(weights, inputs, num_inputs, outputs, stride)
 
 
-@cfunc(types.void(types.CPointer(types.int64)), cache=True)
 def _product(job: Any) -> None:
     """One thread's share of the tiles, with all rows in blocks of equal size.
 
@@ -165,7 +165,11 @@ def _product(job: Any) -> None:
             )
 
 
-_ADDRESS: int = _product.address  # pyright: ignore[reportAssignmentType]
+@cache
+def _compiled() -> Any:
+    """`_product` for the runtime; compiled at first use, when the thread functions are known."""
+    assert openmp.is_available(), "ask can_pack first"
+    return cfunc(types.void(types.CPointer(types.int64)), cache=True)(_product)
 
 
 class PackedWeight:
@@ -186,12 +190,15 @@ class PackedWeight:
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         """(..., inputs) -> (..., outputs)."""
+        if x.dtype != torch.float32 or x.shape[-1] != self._num_inputs or x.device.type != "cpu":
+            raise ValueError(f"x is {x.dtype} {tuple(x.shape)} on {x.device}, not float32 on a CPU")
         x = x.contiguous()
         rows = x.numel() // self._num_inputs
-        outputs = torch.empty(*x.shape[:-1], self._num_tiles * _TILE)
+        size = (*x.shape[:-1], self._num_tiles * _TILE)
+        outputs = torch.empty(size, dtype=torch.float32, device="cpu")
         if rows:
             job = (self._address, x.data_ptr(), outputs.data_ptr(), self._num_inputs)
-            openmp.run(_ADDRESS, (*job, self._num_tiles, rows))
+            openmp.run(_compiled().address, (*job, self._num_tiles, rows))
         return outputs[..., : self._num_outputs]
 
 

@@ -75,7 +75,7 @@ def test_stop_token_inside_a_draft_ends_the_row_there(rule, tiny_model, oracle_d
     beyond = np.concatenate([expected, [STOP], expected])
     engine = make_engine(tiny_model("llama"))
     rules = {"strict": Strict(), "relaxed": Relaxed(TopKFloor(5, 0.0), STOPS)}
-    engine.use(oracle_drafter({"0": beyond}), rules[rule])
+    engine.use(oracle_drafter({"0": beyond}), rules[rule], FREE)
     result = run(engine, requests_for([prompt]))["0"]
     assert result.token_ids.tolist() == expected.tolist()
     assert result.finish_reason == "stop"
@@ -120,7 +120,7 @@ def test_every_use_pays_for_its_own_prefill(tiny_model):
     engine = make_engine(tiny_model("llama"))
     packed = []
     for _ in range(2):
-        engine.use(NoDraft(), Strict())
+        engine.use(NoDraft(), Strict(), FREE)
         before = engine.statistics.packed_tokens
         run(engine, requests_for(make_prompts(4)))
         packed.append(engine.statistics.packed_tokens - before)

@@ -153,7 +153,7 @@ def sixteen(reference):
 def test_any_batch_size_and_any_drafts(rows, drafts, sixteen, tiny_model, drafter):
     prompts, truth = sixteen
     engine = engine_of(tiny_model("llama"), rows=rows)
-    engine.use(drafter(drafts, truth), Strict())
+    engine.use(drafter(drafts, truth), Strict(), FREE)
     results = {done.key: done for done in engine.generate(requests_for(prompts))}
     assert texts_of(results.values(), 16) == lists(truth)
     for index, expected in enumerate(truth):
@@ -172,7 +172,7 @@ def test_other_families(family, tiny_model, drafter):
     truth = greedy(tiny_model(family), prompts)
     engine = engine_of(tiny_model(family))
     for drafts in ("noise", "oracle"):
-        engine.use(drafter(drafts, truth), Strict())
+        engine.use(drafter(drafts, truth), Strict(), FREE)
         assert texts_of(engine.generate(requests_for(prompts)), 8) == lists(truth)
 
 
@@ -194,7 +194,7 @@ def test_every_option_is_that_of_generate(options, sixteen, reference, tiny_mode
     assert lists(truth) != lists(default)  # the option matters here
     engine = engine_of(tiny_model("llama"), options)
     for drafts in ("noise", "oracle"):
-        engine.use(drafter(drafts, truth), Strict())
+        engine.use(drafter(drafts, truth), Strict(), FREE)
         assert texts_of(engine.generate(requests_for(prompts)), 9) == lists(truth)
 
 
@@ -202,7 +202,7 @@ def test_every_option_is_that_of_generate(options, sixteen, reference, tiny_mode
 def test_length_limit_inside_a_draft(new, sixteen, tiny_model, oracle_drafter):
     prompts, truth = sixteen
     engine = engine_of(tiny_model("llama"))
-    engine.use(oracle_drafter({str(i): ids for i, ids in enumerate(truth)}), Strict())
+    engine.use(oracle_drafter({str(i): ids for i, ids in enumerate(truth)}), Strict(), FREE)
     expected = [text[:new].tolist() for text in truth]
     assert texts_of(engine.generate(requests_for(prompts, new)), 16) == expected
 
@@ -214,7 +214,7 @@ def test_rows_join_and_leave_while_others_are_in_flight(drafts, sixteen, tiny_mo
     limits = [1 + 7 * index % NEW for index in range(16)]
     requests = [Request(str(i), prompts[i], limits[i]) for i in range(16)]
     engine = engine_of(tiny_model("llama"))
-    engine.use(drafter(drafts, truth), Strict())
+    engine.use(drafter(drafts, truth), Strict(), FREE)
     flows = [engine.generate(requests[start::3]) for start in range(3)]
     done, ended = [next(flows[0])], object()
     while flows:  # a generation comes out of whichever flow takes the step that ends it
@@ -237,7 +237,7 @@ def test_prompt_and_drafts_end_exactly_at_the_limit(length, drafts, reference, t
     options = Options(least=NEW)
     truth = greedy(reference, prompts, options)
     engine = engine_of(tiny_model("llama"), options, rows=2, length=length, chunk=256, nodes=40)
-    engine.use(drafter(drafts, truth), Strict())
+    engine.use(drafter(drafts, truth), Strict(), FREE)
     assert texts_of(engine.generate(requests_for(prompts)), 3) == lists(truth)
 
 
@@ -310,7 +310,7 @@ def test_any_drafter_changes_speed_only(
     for drafts in ("none", "liar", "noise"):
         liar = Liar(truth, options.stop_ids, seed)
         drafter = {"none": NoDraft(), "liar": liar, "noise": noise_drafter(seed=seed)}[drafts]
-        engine.use(drafter, Strict())
+        engine.use(drafter, Strict(), FREE)
         done = {row.key: row for row in engine.generate(requests_for(prompts, new))}
         truth = truth or [done[str(index)].token_ids for index in range(count)]
         assert sum(row.statistics.relaxed_cost for row in done.values()) == 0.0

@@ -69,17 +69,33 @@ def slow_tree(texts: list[list[int]], query: list[int], depth: int) -> list[tupl
 
 
 def slow_draft(
-    texts: list[list[int]], tokens: list[int], depth: int, stop_words: tuple[int, ...]
+    texts: list[list[int]],
+    tokens: list[int],
+    depth: int,
+    stop_words: tuple[int, ...],
+    most: int = SIZE - 1,
 ) -> list[tuple[int, int]]:
     """`hier_get`: two tokens, then one, which overwrites unless it is a stop word."""
-    nodes: list[tuple[int, int]] = []
+    paths: list[tuple[int, ...]] = []
     for size in range(min(2, len(tokens)), 0, -1):
         if size == 1 and tokens[-1] in stop_words:
             break
-        nodes = slow_tree(texts, tokens[-size:], depth)
-        if 1 + len(nodes) >= DEPTH:
+        own = slow_tree([tokens], tokens[-size:], depth)
+        pool = slow_tree(texts, tokens[-size:], depth)
+        merged = dict.fromkeys([*slow_paths(own), *slow_paths(pool)])
+        paths = list(merged)[:most]
+        if 1 + len(paths) >= DEPTH:
             break
-    return nodes
+    place = {path: number for number, path in enumerate(paths)} | {(): ROOT}
+    return [(path[-1], place[path[:-1]]) for path in paths]
+
+
+def slow_paths(nodes: list[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Every node as the tokens that lead to it."""
+    paths: list[tuple[int, ...]] = []
+    for token, parent in nodes:
+        paths.append((*(paths[parent] if parent != ROOT else ()), token))
+    return paths
 
 
 words = st.integers(0, 5)
@@ -89,7 +105,7 @@ texts_of = st.lists(st.lists(words, min_size=1, max_size=40), max_size=8)
 @settings(max_examples=150, deadline=None)
 @given(
     groups=st.fixed_dictionaries({"g": texts_of, "h": texts_of}),
-    tokens=st.lists(words, min_size=1, max_size=4),
+    tokens=st.lists(words, min_size=1, max_size=30),
     written=st.integers(0, 3),
     max_new=st.integers(4, 20),
     scope=st.sampled_from(["group", "global"]),
@@ -167,3 +183,10 @@ def test_pools_sorted_by_few_tokens_give_shallow_trees():
 
 def test_no_rows_need_no_trees():
     assert PublishedDrafter(pool_of({})).propose([], SIZE) == []
+
+
+def test_own_text_comes_first_and_the_pool_fills_the_rest():
+    row = a_row([1, 2, 7, 8], [1, 2])
+    tree = PublishedDrafter(pool_of({"g": [[1, 2, 7, 9]]})).propose([row], SIZE)[0]
+    assert flattened(tree) == [(7, ROOT), (8, 0), (1, 1), (2, 2), (9, 0)]
+    assert [SOURCES[number] for number in tree.sources] == ["own"] * 4 + ["group"]

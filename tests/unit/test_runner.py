@@ -128,7 +128,7 @@ def test_strict_with_noise_drafts_equals_greedy_generate(family, tiny_model, noi
     prompts = [random.integers(3, 61, int(n)).astype(np.int32) for n in (1, 9, 40, 17, 30)]
     truth = [greedy(tiny_model(family), prompt) for prompt in prompts]
     engine = make_engine(tiny_model(family))
-    engine.use(noise_drafter(), Strict())
+    engine.use(noise_drafter(), Strict(), FREE)
     requests = [Request(str(index), prompt, NEW) for index, prompt in enumerate(prompts)]
     texts = {done.key: done.token_ids.tolist() for done in engine.generate(requests)}
     assert [texts[str(index)] for index in range(len(prompts))] == truth

@@ -77,10 +77,10 @@ def make_draft_model(model, sampling, penalty=1.0, tokens=2):
     )  # fmt: skip
 
 
-def sample(drafter, sampling=PLAIN, penalty=1.0, rows=ROWS, rule=None):
+def sample(drafter, sampling=PLAIN, penalty=1.0, rows=ROWS, rule=None, costs=None):
     """Outputs of many rows that differ in their seeds only: (engine, generations)."""
     engine = make_engine(penalty)
-    engine.use(drafter, rule or Sampled(sampling), free())
+    engine.use(drafter, rule or Sampled(sampling), costs or free())
     requests = [Request(str(seed), PROMPT, NEW, seed=seed) for seed in range(rows)]
     return engine, list(engine.generate(requests))
 
@@ -136,7 +136,7 @@ def fit(counts, expected):
 class FixedTree:
     """The same tokens for every row, at every step."""
 
-    def __init__(self, tokens, parents, proposals=None):
+    def __init__(self, tokens, parents):
         self._tokens, self._parents = np.array(tokens, np.int32), np.array(parents, np.int32)
 
     def propose(self, rows, max_nodes):
@@ -162,10 +162,9 @@ class FixedTree:
 class DrawnTree:
     """Two levels of three siblings, each drawn from a distribution that knows nothing."""
 
-    def __init__(self, claimed=None):
+    def __init__(self):
         self._random = np.random.default_rng(3)
         self._q = torch.tensor([0.02, 0.08, 0.1, 0.3, 0.1, 0.3, 0.1])
-        self._claimed = self._q if claimed is None else claimed
 
     def propose(self, rows, max_nodes):
         return [self._tree() for _ in rows]
@@ -178,7 +177,7 @@ class DrawnTree:
             np.array([0.6, 0.6, 0.6, 0.3, 0.3, 0.3], np.float32),
             np.zeros(6, np.int8),
             np.zeros(6, np.int32),
-            self._claimed.expand(6, VOCAB).clone(),
+            self._q.expand(6, VOCAB).clone(),
         )
 
     def observe(self, trees, outcomes):
@@ -236,6 +235,18 @@ def test_a_draft_model_changes_no_distribution(draft_model, sampling, penalty):
     passes = {"good": (1.0, 1.5), "bad": (1.4, 2.4), "same": (1.0, 1.0)}[draft_model]
     mean = np.mean([done.statistics.forward_passes for done in generations])
     assert passes[0] <= mean <= passes[1]  # the same model is never refused: p = q
+
+
+def test_a_budget_that_cuts_drawn_trees_changes_no_distribution():
+    """A node takes 0.55 of a row's time: the first level pays, but not the whole of it."""
+    per_row = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 7.0])
+    costs = CostTable(np.array([1, 4096]), per_row, np.tile(1.0 + 0.55 * (per_row - 1.0), (2, 1)))
+    drafter = DrawnTree()
+    engine, generations = sample(drafter, costs=costs)
+    steps, rows = engine.statistics.steps, sum(d.statistics.forward_passes for d in generations)
+    drafted = sum(int(done.statistics.drafted_by_source.sum()) for done in generations)
+    assert 0.3 * rows < drafted < 5.0 * rows, (steps, drafted, rows)  # cut, but not to nothing
+    assert fit(observed(generations), exact()) > UNLIKELY
 
 
 class AlwaysAccepts(Sampled):

@@ -223,7 +223,7 @@ def generated(model, prompt, penalty=1.3, new=NEW, **options):
 def decoded(model, stops, prompts, drafter, rule=None, penalty=1.3, new=NEW):
     """Our own generations, by key."""
     engine = Engine(model, SETTINGS, stops, Processors(stops.ids, penalty), costs=FREE)
-    engine.use(drafter, rule or Strict())
+    engine.use(drafter, rule or Strict(), FREE)
     requests = [Request(str(number), prompt, new) for number, prompt in enumerate(prompts)]
     return {generation.key: generation for generation in engine.generate(requests)}
 
