@@ -276,7 +276,7 @@ class BenchmarkSettings(Settings):
     batch_sizes: Choices[Count] = [1, 4, 8, 16, 32]
     rows: Count = 4  # of a block, of each kind; never fewer than the batch size
     blocks: Count = 2
-    max_new_tokens: Count = 64
+    max_new_tokens: Count = 48
 
 
 class ClusterSettings(Settings):
