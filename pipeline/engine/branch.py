@@ -38,6 +38,11 @@ class Branch:
         return self.nodes[-1] if self.nodes else ROOT
 
     @property
+    def last_token(self) -> int:
+        """The token at the end; only a branch with nodes has one."""
+        return int(self.tree.token_ids[self.nodes[-1]])
+
+    @property
     def decision(self) -> int:
         """Index of the logits that follow the branch."""
         return self.root + 1 + self.last

@@ -15,6 +15,9 @@ import numpy as np
 from pipeline.engine.types import DraftTree
 
 _RATE = 0.05  # weight of one measured step in what the table says of such steps
+_WORTH = 1.02  # a gain below is within the errors of the table
+_CLEAR = 1.3  # a gain above needs no check
+_PLAIN_EVERY = 16  # steps
 _SURPRISE = 2.0  # a step that takes longer than so many times the expected tells of a neighbour
 
 
@@ -43,14 +46,17 @@ class CostTable:
     def refine(self, rows: int, tokens: int, seconds: float) -> None:
         """Move the entries around a step of `tokens` packed tokens towards its measured time.
 
-        So the table follows the contexts at hand, and what else the machine is doing.
+        So the table follows the contexts at hand, and what else the machine is doing. What plain
+        steps cost is learned from plain steps alone: steps with few drafts would raise it too,
+        and drafts would go on looking cheap beside it.
         """
         ratio = seconds / float(self.step_seconds(rows, np.array([tokens]))[0])
         change = _RATE * (min(max(ratio, 1.0 / _SURPRISE), _SURPRISE) - 1.0)
         low, high, share = _between(self.rows, rows)
         left, right, part = _between(self.per_row, tokens / max(rows, 1))
         for curve, of_curve in ((low, 1.0 - share), (high, share)):
-            self.seconds[curve, left] *= 1.0 + change * of_curve * (1.0 - part)
+            if left or not part:
+                self.seconds[curve, left] *= 1.0 + change * of_curve * (1.0 - part)
             self.seconds[curve, right] *= 1.0 + change * of_curve * part
             np.maximum.accumulate(self.seconds[curve], out=self.seconds[curve])
 
@@ -66,22 +72,38 @@ def _between(points: np.ndarray, value: float) -> tuple[int, int, float]:
 FREE = CostTable(np.array([1, 4096]), np.array([1, 4096]), np.ones((2, 2)))
 
 
-def afford(
-    trees: Sequence[DraftTree], rows: int, base_tokens: int, costs: CostTable
-) -> list[DraftTree]:
-    """Cut `trees` to the nodes that raise tokens per second.
+class DraftBudget:
+    """Cuts the trees of every step to what its cost table says they are worth."""
 
-    `rows` yield one token each without drafts, from `base_tokens` packed tokens.
-    """
-    survival = np.concatenate([tree.survival for tree in trees]) if trees else np.empty(0)
-    if not len(survival):
-        return list(trees)
-    order = np.argsort(-survival, kind="stable")  # stable: a parent stays before its child
-    extra = np.concatenate([[0.0], np.cumsum(survival[order])])  # (nodes + 1,)
-    nodes = np.arange(len(extra))
-    seconds = costs.step_seconds(rows, base_tokens + nodes)
-    best = int(np.argmax((rows + extra) / seconds))
-    keep = np.zeros(len(survival), bool)
-    keep[order[:best]] = True
-    bounds = np.cumsum([len(tree) for tree in trees])[:-1]
-    return [tree.prefix(part) for tree, part in zip(trees, np.split(keep, bounds), strict=True)]
+    def __init__(self, costs: CostTable) -> None:
+        self._costs = costs
+        self._since_plain = 0  # steps
+
+    def afford(self, trees: Sequence[DraftTree], rows: int, base_tokens: int) -> list[DraftTree]:
+        """Cut `trees` to the nodes that raise tokens per second.
+
+        `rows` yield one token each without drafts, from `base_tokens` packed tokens. Where drafts
+        gain little, a step goes without them now and then, so that their gain stays a measured one.
+        """
+        survival = np.concatenate([tree.survival for tree in trees]) if trees else np.empty(0)
+        if not len(survival):
+            return list(trees)
+        order = np.argsort(-survival, kind="stable")  # stable: a parent stays before its child
+        extra = np.concatenate([[0.0], np.cumsum(survival[order])])  # (nodes + 1,)
+        seconds = self._costs.step_seconds(rows, base_tokens + np.arange(len(extra)))
+        goodput = (rows + extra) / seconds
+        best = int(np.argmax(goodput))
+        if not self._pays(float(goodput[best] / goodput[0])):
+            best = 0
+        keep = np.zeros(len(survival), bool)
+        keep[order[:best]] = True
+        bounds = np.cumsum([len(tree) for tree in trees])[:-1]
+        return [tree.prefix(part) for tree, part in zip(trees, np.split(keep, bounds), strict=True)]
+
+    def _pays(self, gain: float) -> bool:
+        """Whether drafts that promise to be `gain` times as fast are verified in this step."""
+        self._since_plain += 1
+        if gain < _WORTH or (gain < _CLEAR and self._since_plain > _PLAIN_EVERY):
+            self._since_plain = 0
+            return False
+        return True

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from pipeline.config import EngineSettings
 from pipeline.engine.branch import Walk
-from pipeline.engine.budget import CostTable, afford
+from pipeline.engine.budget import CostTable, DraftBudget
 from pipeline.engine.packing import pack
 from pipeline.engine.processors import Processors
 from pipeline.engine.profile import measure_costs
@@ -70,7 +70,7 @@ class Engine:
         all prompts, so that each use pays for its own prefill.
         """
         self._cache.forget()
-        self._costs = costs or self.costs
+        self._budget = DraftBudget(costs or self.costs)
         self._drafter = drafter
         self._verifier = Verifier(rule, self._processors, self.stops)
         self._scheduler = Scheduler(
@@ -99,8 +99,6 @@ class Engine:
         seconds = clock.lap()
         self.statistics.forward += seconds
         is_decoding = all(row.chunk == 1 for row in rows)
-        if is_decoding:  # pieces of prompts would tell of something else
-            self.costs.refine(len(rows), len(step), seconds)
         walks = self._verifier.accept(rows, trees, step.roots, logits)
         self.statistics.verify += clock.lap()
         self._commit(rows, walks)
@@ -110,8 +108,9 @@ class Engine:
         finished = self._scheduler.retire()
         self.statistics.new_tokens += sum(len(done.token_ids) for done in finished)
         self.statistics.bookkeeping += clock.lap()
-        if is_decoding:
+        if is_decoding:  # pieces of prompts would tell the cost table of something else
             whole = time.perf_counter() - began
+            self.costs.refine(len(rows), len(step), whole)
             self.statistics.decoding += whole
             self.statistics.decoding_overhead += whole - seconds
         return finished
@@ -122,7 +121,7 @@ class Engine:
         drafts = self._drafter.propose(ready, self._settings.draft_nodes)
         fitting = [self._fit(row, tree) for row, tree in zip(ready, drafts, strict=True)]
         base_tokens = sum(row.chunk for row in rows)
-        affordable = iter(afford(fitting, len(ready), base_tokens, self._costs))
+        affordable = iter(self._budget.afford(fitting, len(ready), base_tokens))
         return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
 
     def _fit(self, row: Row, tree: DraftTree) -> DraftTree:

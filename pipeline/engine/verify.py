@@ -48,7 +48,15 @@ class Verifier:
             for branch, verdict in reversed(judged):  # of equals the first one stays
                 if not verdict.kept:
                     furthest[branch.row.slot] = branch, verdict.token
-            active = [longer for branch, verdict in judged for longer in branch.grown(verdict)]
+            grown = [longer for branch, verdict in judged for longer in branch.grown(verdict)]
+            active = [branch for branch in grown if not self._is_over(branch)]
+            for branch in grown:
+                if self._is_over(branch):
+                    furthest[branch.row.slot] = branch, branch.last_token
         walks = [take(branch, token, self._stops) for branch, token in furthest.values()]
         self._rule.observe(walks)
         return walks
+
+    def _is_over(self, branch: Branch) -> bool:
+        """Whether a branch has come to a stop token, behind which nothing counts."""
+        return branch.last_token in self._stops.ids

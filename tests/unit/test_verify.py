@@ -391,3 +391,17 @@ def test_savings_of_a_quality_budget_end_somewhere():
     budget = QualityBudget(1.0)
     budget.observe(tokens=10_000, cost=0.0)
     assert float(budget.floor(logits_of([0.9, 0.1]))) == pytest.approx(math.log(0.9) - 4.0)
+
+
+def test_what_is_drafted_behind_a_stop_does_not_make_a_branch_longer():
+    """The stop is the model's first choice on one branch; the other branch is really longer."""
+    tree = tree_of([3, STOP, 4, 5, 4, 6], [-1, 0, 1, 2, -1, 4])
+    logits = torch.full((7, 8), -9.0)
+    logits[0, 3], logits[0, 4] = 2.0, 1.9  # both may stay
+    logits[1, STOP] = logits[2, 4] = logits[3, 5] = 3.0  # stop, and junk that would follow it
+    logits[5, 6] = logits[6, 7] = 3.0
+    row = Row(Request("a", np.array([1], np.int32), 9), 0)
+    row.chunk = 1
+    rule = Relaxed(TopKFloor(2, 0.1), STOPS, prefer="longest")
+    Verifier(rule, NO_PROCESSORS, STOPS).accept([row], [tree], np.array([0]), logits)
+    assert row.output.tolist() == [4, 6, 7]
