@@ -31,8 +31,13 @@ def _curve(runner: ModelRunner, rows: int, repeats: int) -> tuple[np.ndarray, np
     """Tokens per row, and seconds of a step of `rows` rows with so many; never falling."""
     room = runner.cache.max_length - runner.cache.max_length // 2
     sizes = [n for n in _PER_ROW if n <= 2 or (rows * n <= _MOST_TOKENS and n <= room)]
-    seconds = [_seconds(runner, _step(runner, rows, n), repeats) for n in sizes]
-    return np.array(sizes), np.maximum.accumulate(seconds)
+    steps = [_step(runner, rows, n) for n in sizes]
+    runner.forward(steps[-1])  # the first pass warms up
+    # Round after round, so that no size is measured only while something else was busy; whatever
+    # disturbs makes a step slower, so no size costs more than a larger one was seen to cost.
+    rounds = [[_seconds(runner, step) for step in steps] for _ in range(repeats)]
+    least = np.min(rounds, axis=0)
+    return np.array(sizes), np.minimum.accumulate(least[::-1])[::-1]
 
 
 def _extended(measured: np.ndarray, curve: np.ndarray, per_row: np.ndarray) -> np.ndarray:
@@ -54,11 +59,8 @@ def _step(runner: ModelRunner, num_rows: int, tokens_per_row: int) -> Step:
     return pack(rows, [chain] * num_rows, runner.layout)
 
 
-def _seconds(runner: ModelRunner, step: Step, repeats: int) -> float:
-    """Best of `repeats`, so that the first one may warm up; waits for the device."""
-    best = np.inf
-    for _ in range(repeats):
-        began = time.perf_counter()
-        runner.forward(step).argmax(-1).tolist()
-        best = min(best, time.perf_counter() - began)
-    return best
+def _seconds(runner: ModelRunner, step: Step) -> float:
+    """Time of a step, the device's work included."""
+    began = time.perf_counter()
+    runner.forward(step).argmax(-1).tolist()
+    return time.perf_counter() - began
