@@ -174,7 +174,7 @@ class SamplingSettings(Settings):
     text every time; with drafts the same distribution.
     """
 
-    temperature: Positive = 1.0
+    temperature: Annotated[float, Field(ge=1e-3)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0  # 0: all
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     seed: Annotated[int, Field(ge=0)] = 2026

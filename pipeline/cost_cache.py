@@ -36,16 +36,25 @@ def read_costs(path: Path) -> CostTable | None:
     """The costs in a file, or None if there is no such file, or none that can be used."""
     try:
         stored = json.loads(path.read_text())
-        table = CostTable(*(np.array(stored[name]) for name in ("rows", "per_row", "seconds")))
+        names = ("rows", "per_row", "seconds")
+        table = CostTable(*(np.array(stored[name], np.float64) for name in names))
+        _require_usable(table)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("%s is damaged (%s); step costs are measured again", path, error)
         return None
-    if table.seconds.shape != (len(table.rows), len(table.per_row)):
-        log.warning("%s is damaged (shapes); step costs are measured again", path)
-        return None
     return table
+
+
+def _require_usable(table: CostTable) -> None:
+    if table.rows.ndim != 1 or table.per_row.ndim != 1:
+        raise ValueError("axes are not lists")
+    if table.seconds.shape != (len(table.rows), len(table.per_row)):
+        raise ValueError("shapes differ")
+    is_ascending = all((np.diff(axis) > 0.0).all() for axis in (table.rows, table.per_row))
+    if not is_ascending or not np.isfinite(table.seconds).all() or table.seconds.min() <= 0.0:
+        raise ValueError("axes that do not ascend, or costs that are not positive")
 
 
 def write_costs(path: Path, costs: CostTable) -> None:
@@ -57,6 +66,7 @@ def write_costs(path: Path, costs: CostTable) -> None:
         draft.write_text(json.dumps(arrays))
         draft.replace(path)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         log.warning("step costs are not kept for the next start: %s", error)
 
 

@@ -61,6 +61,7 @@ class Engine:
         self._cache = self.runner.cache
         self.stops = stops
         self._processors = processors
+        self._scheduler = self._new_scheduler()
         self.use(NoDraft(), Strict())
 
     def use(self, drafter: Drafter, rule: Rule, costs: CostTable | None = None) -> None:
@@ -69,19 +70,49 @@ class Engine:
         The draft budget reckons with `costs`, those of the engine unless given. The cache forgets
         all prompts, so that each use pays for its own prefill.
         """
+        if self._is_busy:
+            raise RuntimeError("rows are in flight; finish or close `generate` before `use`")
         self._cache.forget()
         self._budget = DraftBudget(costs or self.costs)
         self._drafter = drafter
         self._verifier = Verifier(rule, self._processors, self.stops)
-        self._scheduler = Scheduler(
-            self._cache, self._settings.batch_rows, self._settings.prefill_tokens
-        )
+        self._scheduler = self._new_scheduler()
+
+    def submit(self, requests: Iterable[Request]) -> None:
+        """Queue requests, also while others are in flight; `step` or `generate` finishes them.
+
+        Raises:
+            ValueError: two requests in flight would have one key.
+        """
+        self._scheduler.submit(requests)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Generation]:
-        """Finish all `requests`; generations come as they end, each request exactly once."""
-        self._scheduler.submit(requests)
-        while self._scheduler.has_work:
-            yield from self.step()
+        """Finish all `requests`; generations come as they end, each request exactly once.
+
+        Rows that are in flight when the iterator is closed, or ends with an exception, are dropped.
+
+        Raises:
+            RuntimeError: another call has not ended; `submit` adds rows to it.
+        """
+        if self._is_busy:
+            raise RuntimeError("another `generate` has not ended; add rows to it with `submit`")
+        self.submit(requests)
+        try:
+            while self._is_busy:
+                yield from self.step()
+        finally:
+            if self._is_busy:
+                self._scheduler = self._new_scheduler()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._scheduler.has_work
+
+    def _new_scheduler(self) -> Scheduler:
+        settings = self._settings
+        return Scheduler(
+            self._cache, settings.batch_rows, settings.prefill_tokens, self.runner.vocabulary
+        )
 
     def step(self) -> list[Generation]:
         """One forward pass for all rows."""
@@ -102,10 +133,10 @@ class Engine:
         walks = self._verifier.accept(rows, trees, step.roots, logits)
         self.statistics.verify += clock.lap()
         self._commit(rows, walks)
+        finished = self._scheduler.retire()
         self._drafter.observe([walk.tree for walk in walks], [walk.outcomes for walk in walks])
         self.statistics.steps += 1
         self.statistics.packed_tokens += len(step)
-        finished = self._scheduler.retire()
         self.statistics.new_tokens += sum(len(done.token_ids) for done in finished)
         self.statistics.bookkeeping += clock.lap()
         if is_decoding:  # pieces of prompts would tell the cost table of something else

@@ -101,6 +101,12 @@ class KVCache:
         self.remember(slot, prompt[: lengths[donor]])
         return lengths[donor]
 
+    def erase(self, slot: int) -> None:
+        """Clear a slot that may hold NaNs: a masked key still spoils a sum if it is one."""
+        self.keys[:, slot] = 0.0
+        self.values[:, slot] = 0.0
+        self.remember(slot, np.empty(0, np.int32))
+
     def move(self, source: int, target: int) -> None:
         """Move a row to another slot, unless that slot happens to hold the same and more."""
         tokens = self._contents[source]

@@ -21,6 +21,7 @@ class Row:
         self.is_started = False  # whether anything of the prompt was computed for this row
         self.chunk = 0  # pending tokens computed in this step
         self.finish_reason = ""
+        self.error = ""
         self.statistics = RowStatistics()
         self._buffer = np.empty(len(prompt) + request.max_new_tokens, np.int32)
         self._buffer[: len(prompt)] = prompt
@@ -84,6 +85,12 @@ class Row:
             self.finish_reason = "length"
         return True
 
+    def fail(self, error: str) -> None:
+        """End the row here; what it has written so far is kept."""
+        self.finish_reason, self.error = "error", error
+
     def generation(self) -> Generation:
         """The finished row."""
-        return Generation(self.request.key, self.output.copy(), self.finish_reason, self.statistics)
+        return Generation(
+            self.request.key, self.output.copy(), self.finish_reason, self.statistics, self.error
+        )

@@ -34,6 +34,8 @@ class ModelRunner:
                 fit; the reason is named.
         """
         config: Any = model.config.get_text_config(decoder=True)
+        if config._attn_implementation == TREE_ATTENTION:
+            raise ModelError("this model object serves another engine; load the model once more")
         windows = sliding_windows(model.config)
         require_length(model.config, max_length)
         self.device = model.device
@@ -44,6 +46,7 @@ class ModelRunner:
         _take_attention(model)
         pack_linears(model)
         self._head = _head_of(model)
+        self.vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore
         fold = config.num_attention_heads // self.cache.num_heads
         head_dim = self.cache.keys.shape[-1]
         self.layout = Layout(max_length, windows, fold, model.dtype, model.device, head_dim)

@@ -14,10 +14,14 @@ _PREFIX_WORTH_A_STEP = 16
 class Scheduler:
     """Keeps the active rows in slots 0..B-1, so that attention reads the arena as it lies."""
 
-    def __init__(self, cache: KVCache, batch_rows: int, prefill_tokens: int) -> None:
+    def __init__(
+        self, cache: KVCache, batch_rows: int, prefill_tokens: int, vocabulary: int
+    ) -> None:
         self._cache = cache
         self._batch_rows = batch_rows
         self._prefill_tokens = prefill_tokens
+        self._vocabulary = vocabulary
+        self._keys: set[str] = set()  # of all requests not reported yet
         self._waiting: deque[Request] = deque()
         self._active: list[Row] = []  # index = slot
         self._refused: list[Generation] = []
@@ -30,6 +34,9 @@ class Scheduler:
     def submit(self, requests: Iterable[Request]) -> None:
         """Queue requests; one that can never run becomes a generation with an error."""
         for request in requests:
+            if request.key in self._keys:
+                raise ValueError(f"two requests have the key {request.key!r}")
+            self._keys.add(request.key)
             problem = self._problem_of(request)
             if problem:
                 self._refused.append(_refusal(request, problem))
@@ -66,17 +73,22 @@ class Scheduler:
         for slot in reversed(range(len(self._active))):
             if self._active[slot].finish_reason:
                 finished.append(self._active[slot].generation())
+                if self._active[slot].error:
+                    self._cache.erase(slot)
                 last = self._active.pop()
                 if last.slot != slot:
                     self._cache.move(last.slot, slot)
                     last.slot = slot
                     self._active[slot] = last
+        self._keys -= {done.key for done in finished}
         return finished
 
     def _problem_of(self, request: Request) -> str:
         need = len(request.prompt_ids) + request.max_new_tokens
         if not len(request.prompt_ids):
             return "the prompt is empty"
+        if request.prompt_ids.min() < 0 or request.prompt_ids.max() >= self._vocabulary:
+            return f"the prompt holds a token id outside the vocabulary of {self._vocabulary}"
         if request.max_new_tokens < 1:
             return "max_new_tokens is below 1"
         if need > self._cache.max_length:

@@ -42,7 +42,10 @@ class Verifier:
         furthest: dict[int, tuple[Branch, int]] = {}  # slot -> branch and the token after it
         while active:
             index = torch.tensor([branch.decision for branch in active], device=logits.device)
-            scores = self._processors.apply(logits[index].float(), active)
+            active, scores = _sound(active, logits[index].float())
+            if not active:
+                break
+            scores = self._processors.apply(scores, active)
             verdicts = self._rule.judge(scores, active)
             judged = list(zip(active, verdicts, strict=True))
             for branch, verdict in reversed(judged):  # of equals the first one stays
@@ -53,10 +56,28 @@ class Verifier:
             for branch in grown:
                 if self._is_over(branch):
                     furthest[branch.row.slot] = branch, branch.last_token
-        walks = [take(branch, token, self._stops) for branch, token in furthest.values()]
+        walks = [
+            take(branch, token, self._stops)
+            for branch, token in furthest.values()
+            if not branch.row.error
+        ]
         self._rule.observe(walks)
         return walks
 
     def _is_over(self, branch: Branch) -> bool:
         """Whether a branch has come to a stop token, behind which nothing counts."""
         return branch.last_token in self._stops.ids
+
+
+def _sound(branches: list[Branch], scores: torch.Tensor) -> tuple[list[Branch], torch.Tensor]:
+    """The branches whose logits are numbers, and those logits; the rows of the others fail."""
+    is_broken = scores.amax(-1).isnan() | scores.amax(-1).isinf()
+    if not is_broken.any():
+        return branches, scores
+    broken = is_broken.tolist()
+    for branch, breaks in zip(branches, broken, strict=True):
+        if breaks:
+            branch.row.fail("the model's logits are not finite; another dtype may help")
+    sound = [branch for branch in branches if not branch.row.error]
+    keep = [not branch.row.error for branch in branches]
+    return sound, scores[torch.tensor(keep, device=scores.device)]

@@ -7,7 +7,7 @@ from pipeline.config import EngineSettings
 from pipeline.cost_cache import cost_file, read_costs, write_costs
 from pipeline.engine.budget import CostTable
 
-TABLE = CostTable(np.array([1, 4]), np.array([1, 2, 9]), np.arange(6.0).reshape(2, 3))
+TABLE = CostTable(np.array([1, 4]), np.array([1, 2, 9]), 1.0 + np.arange(6.0).reshape(2, 3))
 
 
 def test_costs_come_back_as_they_went(tmp_path):
@@ -26,7 +26,18 @@ def test_no_file_is_no_costs_and_no_warning(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"rows": [1], "per_row": [1, 2], "seconds": [1, 2]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"rows": [1], "per_row": [1, 2], "seconds": [1, 2]}',
+        '{"rows": 5, "per_row": [1, 2], "seconds": [[1, 2]]}',
+        '{"rows": [1], "per_row": [1, 2], "seconds": [[0, 2]]}',
+        '{"rows": [1], "per_row": [1, 2], "seconds": [[NaN, 2]]}',
+        '{"rows": [1], "per_row": [2, 1], "seconds": [[1, 2]]}',
+        '{"rows": ["a"], "per_row": [1, 2], "seconds": [[1, 2]]}',
+    ],
 )
 def test_a_damaged_file_is_named(tmp_path, caplog, text):
     path = tmp_path / "costs.json"

@@ -135,3 +135,54 @@ def test_a_model_we_would_decode_wrongly_is_refused(tiny_model):
     )
     with pytest.raises(ModelError, match="computes its logits in a way"):
         make_engine(model)
+
+
+def test_a_busy_engine_takes_rows_by_submit_only(tiny_model):
+    engine = make_engine(tiny_model("llama"))
+    flow = engine.generate(requests_for(make_prompts(6)))
+    next(flow)
+    with pytest.raises(RuntimeError, match="submit"):
+        next(engine.generate(requests_for(make_prompts(1))))
+    with pytest.raises(RuntimeError, match="in flight"):
+        engine.use(NoDraft(), Strict())
+    flow.close()
+    assert len(run(engine, requests_for(make_prompts(3)))) == 3  # nothing was left behind
+
+
+def test_two_rows_of_one_key_are_refused(tiny_model):
+    engine = make_engine(tiny_model("llama"))
+    twice = [Request("a", prompt, 3) for prompt in make_prompts(2)]
+    with pytest.raises(ValueError, match="key 'a'"):
+        list(engine.generate(twice))
+
+
+def test_an_unknown_token_id_is_one_error_row(tiny_model):
+    prompts = [*make_prompts(2), np.array([5, 61], np.int32)]
+    results = run(make_engine(tiny_model("llama")), requests_for(prompts))
+    assert results["2"].finish_reason == "error"
+    assert "vocabulary of 61" in results["2"].error
+    assert results["0"].finish_reason != "error"
+
+
+def test_logits_that_are_no_numbers_end_their_row_alone(tiny_model):
+    """One token's embedding is broken; neighbours, and rows that come later, are not."""
+    prompts = [prompt[prompt != 7] for prompt in make_prompts(7)]
+    truth = [greedy(tiny_model("llama"), prompt).tolist() for prompt in prompts]
+    model = tiny_model("llama")
+    engine = make_engine(model)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7] = torch.nan
+    bad = np.append(prompts[0], 7).astype(np.int32)
+    results = run(engine, [Request("bad", bad, NEW), *requests_for(prompts)])
+    assert results["bad"].finish_reason == "error"
+    assert "finite" in results["bad"].error
+    for index, expected in enumerate(truth):
+        if 7 not in expected:
+            assert results[str(index)].token_ids.tolist() == expected
+
+
+def test_a_model_serves_one_engine(tiny_model):
+    model = tiny_model("llama")
+    make_engine(model)
+    with pytest.raises(ModelError, match="another engine"):
+        make_engine(model)
