@@ -151,7 +151,8 @@ def _in_turns(
         arms[name]([replace(row, max_new_tokens=_WARM_UP_TOKENS) for row in rows[:2]])
     for block in range(config.benchmark.blocks):
         for kind in requests:
-            rows = block_of(requests[kind], block, max(config.benchmark.rows, batch))
+            # Two batches at least: a job refills its batch, one that only drains is not like it.
+            rows = block_of(requests[kind], block, max(config.benchmark.rows, 2 * batch))
             for name in order.permutation(names).tolist():
                 began = time.perf_counter()
                 outcome = arms[name](rows)

@@ -13,7 +13,8 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from jobs.generation_actor import make_drafter, make_processors, make_rule
-from pipeline.config import DraftSettings, RunConfig
+from pipeline.config import RunConfig
+from pipeline.decoding_config import DraftSettings
 from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.engine import Engine, EngineStatistics
 from pipeline.engine.quality import QualityBudget

@@ -5,14 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.config import (
+from pipeline.config import RunConfig
+from pipeline.cost_cache import cost_file, read_costs, write_costs
+from pipeline.decoding_config import (
     GenerationSettings,
     LanguageModelSettings,
     RelaxedSettings,
-    RunConfig,
     SamplingSettings,
 )
-from pipeline.cost_cache import cost_file, read_costs, write_costs
 from pipeline.engine.draft_model import DraftModelDrafter, vocabulary_of
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors

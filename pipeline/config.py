@@ -4,30 +4,12 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-FilePath = Annotated[Path, Field(strict=False)]  # YAML gives a string
-Choice = TypeVar("Choice")
-
-
-def _without_repeats(values: list[Choice]) -> list[Choice]:
-    if len(set(values)) < len(values):
-        raise ValueError("a value stands twice")
-    return values
-
-
-Choices = Annotated[list[Choice], Field(min_length=1), AfterValidator(_without_repeats)]
-
-
-class Settings(BaseModel):
-    """Base of all sections: frozen; unknown keys and values of another type are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
+from pipeline.settings import Choices, Count, FilePath, Positive, Settings, Share
 
 
 class TableSettings(Settings):
@@ -114,111 +96,12 @@ class GroupSettings(Settings):
     representatives: Count = 4  # per group, written in wave 0
 
 
-class LanguageModelSettings(Settings):
-    """Any Hugging Face causal LM: a folder (with `gguf_file` inside) or a hub name."""
-
-    path: str
-    gguf_file: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-
-
 class PromptSettings(Settings):
     """What the LLM is asked (KAR's prompts, arXiv 2306.10933)."""
 
     domain: Annotated[str, Field(min_length=1)] = "movie"  # what the prompt calls an item
     history_limit: Count = 30  # latest interactions shown of a user
     max_tokens: Count = 1024  # a longer prompt is an error row
-
-
-class RelaxedSettings(Settings):
-    """When a drafted token may stand in for the most probable one; see `pipeline.engine.rules`.
-
-    `top_k_floor` (LASER) reads top_k and floor, `top_k_delta` top_k and delta, `typical` epsilon
-    and alpha; `budget` keeps the mean log-probability lost per token at nats_per_token.
-    """
-
-    criterion: Literal["top_k_floor", "top_k_delta", "typical", "budget"] = "top_k_floor"
-    top_k: Annotated[int, Field(ge=1, le=64)] = 2
-    floor: Share = 0.1
-    delta: Share = 0.3
-    epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 0.09
-    alpha: Positive = 0.3
-    nats_per_token: Annotated[float, Field(ge=0.0, le=2.0)] = 0.05
-    prefer: Literal["probable", "longest"] = "probable"  # longest: as in LASER's code
-
-    @model_validator(mode="after")
-    def _the_criterion_reads_what_is_set(self) -> "RelaxedSettings":
-        reads = {
-            "top_k_floor": {"top_k", "floor"},
-            "top_k_delta": {"top_k", "delta"},
-            "typical": {"epsilon", "alpha"},
-            "budget": {"nats_per_token"},
-        }
-        fields = type(self).model_fields
-        changed = {name for name in fields if getattr(self, name) != fields[name].default}
-        idle = changed - reads[self.criterion] - {"criterion", "prefer"}
-        if idle:
-            owner = next(name for name, keys in reads.items() if keys & idle)
-            raise ValueError(
-                f"criterion {self.criterion} does not read {', '.join(sorted(idle))}; "
-                f"set criterion: {owner}, or remove it"
-            )
-        return self
-
-
-class SamplingSettings(Settings):
-    """What sampled text is drawn from: temperature, then top-k, then top-p.
-
-    A row's random numbers come from the seed and its request. Without drafts they make the same
-    text every time; with drafts the same distribution.
-    """
-
-    temperature: Annotated[float, Field(ge=1e-3)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0  # 0: all
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    seed: Annotated[int, Field(ge=0)] = 2026
-
-
-class GenerationSettings(Settings):
-    """How knowledge is written."""
-
-    kinds: Choices[Literal["user", "item"]] = ["user", "item"]
-    rule: Literal["strict", "relaxed", "sampled"] = "relaxed"
-    relaxed: RelaxedSettings = RelaxedSettings()
-    sampling: SamplingSettings = SamplingSettings()
-    max_new_tokens: Count = 128
-    min_new_tokens: Annotated[int, Field(ge=0)] = 0  # no stop token before
-    stop_strings: list[Annotated[str, Field(min_length=1)]] = []
-    repetition_penalty: Annotated[float, Field(ge=1.0, le=2.0)] = 1.1
-    no_repeat_ngram: Annotated[int, Field(ge=0)] = 0  # such n-grams occur once; 0: any may recur
-    waves: Annotated[int, Field(ge=1, le=100)] = 3  # after wave 0
-    max_error_share: Share = 0.01  # more error rows than this: exit code 4
-    block_rows: Count = 64  # rows stored together; after a kill an actor's block is done again
-
-    @model_validator(mode="after")
-    def _lengths_agree(self) -> "GenerationSettings":
-        if self.min_new_tokens > self.max_new_tokens:
-            raise ValueError(
-                f"min_new_tokens {self.min_new_tokens} exceeds max_new_tokens {self.max_new_tokens}"
-            )
-        return self
-
-
-class DraftSettings(Settings):
-    """Who drafts: the pools, or a smaller causal LM with the same tokenizer."""
-
-    source: Literal["pools", "model"] = "pools"
-    model: LanguageModelSettings | None = None  # source: model
-    tokens: Annotated[int, Field(ge=1, le=16)] = 4  # that the model drafts per step
-
-    @model_validator(mode="after")
-    def _model_is_given(self) -> "DraftSettings":
-        if self.source == "model" and self.model is None:
-            raise ValueError("source: model needs drafts.model.path")
-        if self.source == "pools" and self.model is not None:
-            raise ValueError("drafts.model is set, but source: pools does not read it")
-        return self
 
 
 class EngineSettings(Settings):
@@ -274,7 +157,7 @@ class BenchmarkSettings(Settings):
     """`make bench`: every arm at every batch size, in turns over blocks of rows."""
 
     batch_sizes: Choices[Count] = [1, 4, 8, 16, 32]
-    rows: Count = 4  # of a block, of each kind; never fewer than the batch size
+    rows: Count = 4  # of a block, of each kind; never fewer than two batches
     blocks: Count = 2
     max_new_tokens: Count = 48
 

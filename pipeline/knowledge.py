@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import GenerationSettings
+from pipeline.decoding_config import GenerationSettings
 from pipeline.engine.types import Generation, Request
 from pipeline.errors import DataError
 from pipeline.language_model import ChatTokenizer

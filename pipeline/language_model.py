@@ -14,7 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from pipeline.config import LanguageModelSettings
+from pipeline.decoding_config import LanguageModelSettings
 from pipeline.engine.runner import sliding_windows
 from pipeline.errors import ModelError
 from pipeline.gguf_cache import converted_folder

@@ -280,7 +280,7 @@ def test_the_benchmark_measures_every_arm_on_rows_that_no_pool_holds(finished, c
     assert last["overhead_share_at_batch_16"] is None
     stored = json.loads((finished.path("benchmark") / "benchmark.json").read_text())
     arms = {(arm["batch"], arm["arm"], arm["kind"]): arm for arm in stored["arms"]}
-    names = {"transformers.generate", "plain", "resd", "published", "strict", "relaxed"}
+    names = {"transformers.generate", "plain", "resd", "published", "strict", "relaxed", "budget"}
     kinds = {"user", "item", "all"}
     assert {key for key in arms if key[0] == 4} == {
         (4, arm, kind) for arm in names for kind in kinds

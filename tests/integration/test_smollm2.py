@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from pipeline.catalog import load_catalog
-from pipeline.config import EngineSettings, LanguageModelSettings
+from pipeline.config import EngineSettings
 from pipeline.config_file import load_config
+from pipeline.decoding_config import LanguageModelSettings
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Relaxed, Strict, TopKFloor

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.config import GenerationSettings
+from pipeline.decoding_config import GenerationSettings
 from pipeline.engine.types import Generation, RowStatistics
 from pipeline.errors import DataError
 from pipeline.knowledge import (

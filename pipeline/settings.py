@@ -1,0 +1,27 @@
+"""What all sections of a config have in common."""
+
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+FilePath = Annotated[Path, Field(strict=False)]  # YAML gives a string
+Choice = TypeVar("Choice")
+
+
+def _without_repeats(values: list[Choice]) -> list[Choice]:
+    if len(set(values)) < len(values):
+        raise ValueError("a value stands twice")
+    return values
+
+
+Choices = Annotated[list[Choice], Field(min_length=1), AfterValidator(_without_repeats)]
+
+
+class Settings(BaseModel):
+    """Base of all sections: frozen; unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
