@@ -13,7 +13,7 @@ from pipeline.decoding_config import (
     RelaxedSettings,
     SamplingSettings,
 )
-from pipeline.engine.draft_model import DraftModelDrafter, vocabulary_of
+from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.quality import QualityBudget
@@ -141,7 +141,7 @@ def _make_draft_model(
     require_same_tokenizer(config, tokenizer)
     return DraftModelDrafter(
         load_model(settings),
-        vocabulary_of(engine.runner),
+        engine.runner.vocabulary,
         config.drafts.tokens,
         config.engine,
         make_processors(config.generation, engine.stops.ids),

@@ -22,10 +22,9 @@ from pipeline.engine.follower import Follower
 from pipeline.engine.packing import pack
 from pipeline.engine.processors import Processors
 from pipeline.engine.profile import measure_costs
-from pipeline.engine.row import Row
 from pipeline.engine.runner import ModelRunner
 from pipeline.engine.sampling import Sampling, draw
-from pipeline.engine.types import ROOT, DraftTree, Request, RowView
+from pipeline.engine.types import ROOT, DraftTree, RowView
 from pipeline.errors import ModelError
 
 SOURCE = 4  # "model" in pipeline.schemas.SOURCES
@@ -229,17 +228,6 @@ class _Account:
         alphas = self._accepted / max(self._row_steps, 1)
         drafting = self.passes * self.short_seconds / max(self.short_passes, 1)
         return float((1.0 + alphas.sum()) / (1.0 + drafting / max(self.target_seconds, 1e-12)))
-
-
-def vocabulary_of(runner: ModelRunner) -> int:
-    """Size of a prepared model's vocabulary, found by running one token in its first slot.
-
-    Only while no row is in flight.
-    """
-    row = Row(Request("", np.zeros(1, np.int32), 1), 0)
-    row.chunk = 1
-    runner.cache.forget()  # slot 0 is written over
-    return runner.forward(pack([row], [DraftTree.empty()], runner.layout)).shape[-1]
 
 
 def _vocabulary_of(model: PreTrainedModel) -> int:

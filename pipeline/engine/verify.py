@@ -52,10 +52,12 @@ class Verifier:
                 if not verdict.kept:
                     furthest[branch.row.slot] = branch, verdict.token
             grown = [longer for branch, verdict in judged for longer in branch.grown(verdict)]
-            active = [branch for branch in grown if not self._is_over(branch)]
+            active = []
             for branch in grown:
-                if self._is_over(branch):
+                if branch.last_token in self._stops.ids:  # behind it nothing counts
                     furthest[branch.row.slot] = branch, branch.last_token
+                else:
+                    active.append(branch)
         walks = [
             take(branch, token, self._stops)
             for branch, token in furthest.values()
@@ -64,20 +66,14 @@ class Verifier:
         self._rule.observe(walks)
         return walks
 
-    def _is_over(self, branch: Branch) -> bool:
-        """Whether a branch has come to a stop token, behind which nothing counts."""
-        return branch.last_token in self._stops.ids
-
 
 def _sound(branches: list[Branch], scores: torch.Tensor) -> tuple[list[Branch], torch.Tensor]:
     """The branches whose logits are numbers, and those logits; the rows of the others fail."""
-    is_broken = scores.amax(-1).isnan() | scores.amax(-1).isinf()
-    if not is_broken.any():
+    is_finite = scores.amax(-1).isfinite().tolist()
+    if all(is_finite):
         return branches, scores
-    broken = is_broken.tolist()
-    for branch, breaks in zip(branches, broken, strict=True):
-        if breaks:
+    for branch, finite in zip(branches, is_finite, strict=True):
+        if not finite:
             branch.row.fail("the model's logits are not finite; another dtype may help")
-    sound = [branch for branch in branches if not branch.row.error]
-    keep = [not branch.row.error for branch in branches]
-    return sound, scores[torch.tensor(keep, device=scores.device)]
+    keep = [number for number, branch in enumerate(branches) if not branch.row.error]
+    return [branches[number] for number in keep], scores[keep]

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from pipeline.config import EngineSettings
 from pipeline.engine.budget import CostTable
 from pipeline.engine.chain_length import ChainLength
-from pipeline.engine.draft_model import SOURCE, DraftModelDrafter, vocabulary_of
+from pipeline.engine.draft_model import SOURCE, DraftModelDrafter
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
@@ -255,7 +255,7 @@ def test_another_vocabulary_is_refused():
 
 
 def test_the_vocabulary_of_a_prepared_model_is_known(tiny_model):
-    assert vocabulary_of(engine_of(tiny_model("llama"), 2).runner) == VOCAB
+    assert engine_of(tiny_model("llama"), 2).runner.vocabulary == VOCAB
 
 
 def trees_of(lengths):

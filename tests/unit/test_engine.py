@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pipeline.config import EngineSettings
-from pipeline.engine.budget import CostTable
+from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Relaxed, Strict, TopKFloor
@@ -17,8 +17,6 @@ STOP = 2
 STOPS = Stops([STOP])
 PENALTY = 1.2
 NEW = 20
-# Nodes cost nothing, so the budget keeps every draft.
-FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 SETTINGS = EngineSettings(batch_rows=4, max_length=128, prefill_tokens=24, draft_nodes=12)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import EngineSettings
-from pipeline.engine.budget import CostTable
+from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
@@ -26,8 +26,6 @@ VOCAB = 61
 STOP = 2
 NEW = 20
 PENALTY = 1.2
-# Nodes cost nothing, so the budget keeps every draft and the tests see them all.
-FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from transformers.pytorch_utils import Conv1D
 
 from pipeline.config import EngineSettings
 from pipeline.engine import compatibility
-from pipeline.engine.budget import CostTable
+from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.packed_linear import PackedLinear, pack_linears
 from pipeline.engine.processors import Processors
@@ -51,7 +51,6 @@ FAMILIES = [
     "gpt2_scaled",
 ]
 STOP, PENALTY, NEW = 2, 1.2, 20
-FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 SETTINGS = EngineSettings(batch_rows=3, max_length=128, prefill_tokens=24, draft_nodes=12)
 SIZES = {
     "vocab_size": 61,

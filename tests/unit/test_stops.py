@@ -13,7 +13,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from pipeline.config import EngineSettings
 from pipeline.engine.branch import Branch, take
-from pipeline.engine.budget import CostTable
+from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.row import Row
@@ -23,7 +23,6 @@ from pipeline.engine.types import DraftTree, NoDraft, Request
 
 STOP = 2
 NEW = 24
-FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 SETTINGS = EngineSettings(batch_rows=4, max_length=64, prefill_tokens=24, draft_nodes=12)
 
 BYTES = bytes_to_unicode()
