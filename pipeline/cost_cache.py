@@ -22,6 +22,7 @@ from pipeline.store import fingerprint
 log = logging.getLogger(__name__)
 
 FOLDER = Path(".cache/costs")
+_ARRAYS = ("contexts", "rows", "per_row", "seconds")
 
 
 def cost_file(model: PreTrainedModel, settings: EngineSettings) -> Path:
@@ -36,8 +37,7 @@ def read_costs(path: Path) -> CostTable | None:
     """The costs in a file, or None if there is no such file, or none that can be used."""
     try:
         stored = json.loads(path.read_text())
-        names = ("rows", "per_row", "seconds")
-        table = CostTable(*(np.array(stored[name], np.float64) for name in names))
+        table = CostTable(*(np.array(stored[name], np.float64) for name in _ARRAYS))
         _require_usable(table)
     except FileNotFoundError:
         return None
@@ -48,18 +48,19 @@ def read_costs(path: Path) -> CostTable | None:
 
 
 def _require_usable(table: CostTable) -> None:
-    if table.rows.ndim != 1 or table.per_row.ndim != 1:
+    axes = (table.contexts, table.rows, table.per_row)
+    if any(axis.ndim != 1 for axis in axes):
         raise ValueError("axes are not lists")
-    if table.seconds.shape != (len(table.rows), len(table.per_row)):
+    if table.seconds.shape != tuple(map(len, axes)):
         raise ValueError("shapes differ")
-    is_ascending = all((np.diff(axis) > 0.0).all() for axis in (table.rows, table.per_row))
+    is_ascending = all((np.diff(axis) > 0.0).all() for axis in axes)
     if not is_ascending or not np.isfinite(table.seconds).all() or table.seconds.min() <= 0.0:
         raise ValueError("axes that do not ascend, or costs that are not positive")
 
 
 def write_costs(path: Path, costs: CostTable) -> None:
     """Keep measured costs, whole or not at all; a folder that cannot be written costs a warning."""
-    arrays = {name: getattr(costs, name).tolist() for name in ("rows", "per_row", "seconds")}
+    arrays = {name: getattr(costs, name).tolist() for name in _ARRAYS}
     draft = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

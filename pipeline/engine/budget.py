@@ -8,13 +8,13 @@ chain and then nothing as the batch grows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.engine.types import DraftTree
 
-_RATE = 0.05  # weight of one measured step in what the table says of such steps
+_RATE = 0.1  # weight of one measured step in what the table says of such steps
 _WORTH = 1.02  # a gain below is within the errors of the table
 _CLEAR = 1.3  # a gain above needs no check
 _PLAIN_EVERY = 16  # steps
@@ -28,48 +28,55 @@ class CostTable:
     Seconds never fall along the tokens of each row.
     """
 
+    contexts: np.ndarray  # (c,) cached tokens of each row, ascending
     rows: np.ndarray  # (r,) batch sizes measured, ascending
-    per_row: np.ndarray  # (t,) tokens of each row measured, ascending
-    seconds: np.ndarray  # (r, t)
+    per_row: np.ndarray  # (t,) mean tokens of a row measured, ascending
+    seconds: np.ndarray  # (c, r, t)
 
     def copy(self) -> "CostTable":
         """A table that is refined on its own."""
-        return CostTable(self.rows, self.per_row, self.seconds.astype(np.float64))
+        return replace(self, seconds=self.seconds.astype(np.float64))
 
-    def step_seconds(self, rows: int, tokens: np.ndarray) -> np.ndarray:
-        """Interpolated seconds for `tokens` (m,) packed tokens in `rows` rows."""
-        per_row = tokens / max(rows, 1)
-        low, high, share = _between(self.rows, rows)
-        lower = np.interp(per_row, self.per_row, self.seconds[low])
-        return lower + share * (np.interp(per_row, self.per_row, self.seconds[high]) - lower)
+    def step_seconds(self, rows: int, tokens: np.ndarray, context: float) -> np.ndarray:
+        """Interpolated seconds for `tokens` (m,) packed tokens in `rows` rows.
 
-    def refine(self, rows: int, tokens: int, seconds: float) -> None:
+        `context` is the mean number of cached tokens of a row.
+        """
+        curve = sum(
+            share * part * self.seconds[place, size]
+            for place, share in _around(self.contexts, context)
+            for size, part in _around(self.rows, rows)
+        )
+        return np.interp(tokens / max(rows, 1), self.per_row, np.asarray(curve))
+
+    def refine(self, rows: int, tokens: int, context: float, seconds: float) -> None:
         """Move the entries around a step of `tokens` packed tokens towards its measured time.
 
-        So the table follows the contexts at hand, and what else the machine is doing. What plain
-        steps cost is learned from plain steps alone: steps with few drafts would raise it too,
-        and drafts would go on looking cheap beside it.
+        So the table follows what else the machine is doing. What plain steps cost is learned from
+        plain steps alone: steps with few drafts would raise it too, and drafts would go on looking
+        cheap beside it.
         """
-        ratio = seconds / float(self.step_seconds(rows, np.array([tokens]))[0])
+        ratio = seconds / float(self.step_seconds(rows, np.array([tokens]), context)[0])
         change = _RATE * (min(max(ratio, 1.0 / _SURPRISE), _SURPRISE) - 1.0)
-        low, high, share = _between(self.rows, rows)
-        left, right, part = _between(self.per_row, tokens / max(rows, 1))
-        for curve, of_curve in ((low, 1.0 - share), (high, share)):
-            if left or not part:
-                self.seconds[curve, left] *= 1.0 + change * of_curve * (1.0 - part)
-            self.seconds[curve, right] *= 1.0 + change * of_curve * part
-            np.maximum.accumulate(self.seconds[curve], out=self.seconds[curve])
+        (left, most), (right, rest) = _around(self.per_row, tokens / max(rows, 1))
+        for place, share in _around(self.contexts, context):
+            for size, part in _around(self.rows, rows):
+                curve = self.seconds[place, size]
+                if left or not rest:
+                    curve[left] *= 1.0 + change * share * part * most
+                curve[right] *= 1.0 + change * share * part * rest
+                np.maximum.accumulate(curve, out=curve)
 
 
-def _between(points: np.ndarray, value: float) -> tuple[int, int, float]:
-    """Indices of the points around `value`, and how far it is from the first to the second."""
+def _around(points: np.ndarray, value: float) -> tuple[tuple[int, float], tuple[int, float]]:
+    """Indices of the points around `value`, each with its weight."""
     place = float(np.interp(value, points, np.arange(len(points))))
     low = int(place)
-    return low, min(low + 1, len(points) - 1), place - low
+    return (low, 1.0 - (place - low)), (min(low + 1, len(points) - 1), place - low)
 
 
 # Where nodes cost nothing every draft is verified: for drafters that bring their own limits.
-FREE = CostTable(np.array([1, 4096]), np.array([1, 4096]), np.ones((2, 2)))
+FREE = CostTable(np.array([1]), np.array([1]), np.array([1, 4096]), np.ones((1, 1, 2)))
 
 
 class DraftBudget:
@@ -79,19 +86,26 @@ class DraftBudget:
         self._costs = costs
         self._since_plain = 0  # steps
 
-    def afford(self, trees: Sequence[DraftTree], rows: int, base_tokens: int) -> list[DraftTree]:
+    def afford(
+        self, trees: Sequence[DraftTree], rows: int, base_tokens: int, context: float
+    ) -> list[DraftTree]:
         """Cut `trees` to the nodes that raise tokens per second.
 
-        `rows` yield one token each without drafts, from `base_tokens` packed tokens. Where drafts
-        gain little, a step goes without them now and then, so that their gain stays a measured one.
+        `rows` yield one token each without drafts, from `base_tokens` packed tokens and a mean
+        `context` of cached ones. Those of them
+        that are pieces of other rows' prompts are due whatever is drafted, so their time is no
+        reason to draft. Where drafts gain little, a step goes without them now and then, so that
+        their gain stays a measured one.
         """
         survival = np.concatenate([tree.survival for tree in trees]) if trees else np.empty(0)
         if not len(survival):
             return list(trees)
         order = np.argsort(-survival, kind="stable")  # stable: a parent stays before its child
         extra = np.concatenate([[0.0], np.cumsum(survival[order])])  # (nodes + 1,)
-        seconds = self._costs.step_seconds(rows, base_tokens + np.arange(len(extra)))
-        goodput = (rows + extra) / seconds
+        tokens = base_tokens + np.arange(len(extra))
+        with_prompts = self._costs.step_seconds(rows, tokens, context)
+        alone = self._costs.step_seconds(rows, np.array([rows]), context)
+        goodput = (rows + extra) / (alone + with_prompts - with_prompts[0])
         best = int(np.argmax(goodput))
         if not self._pays(float(goodput[best] / goodput[0])):
             best = 0

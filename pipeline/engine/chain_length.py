@@ -43,17 +43,18 @@ class ChainLength:
         shares = (self._accepted + hoped) / (self._offered + _PRIOR)
         return np.minimum.accumulate(shares).astype(np.float32)
 
-    def choose(self, rows: int, unread: int, remaining: int) -> int:
+    def choose(self, rows: int, unread: int, remaining: int, context: float) -> int:
         """How many tokens to draft for each of `rows` rows; 0 if no draft pays.
 
         The draft model has not read `unread` tokens of these rows. What it costs to catch up is
         spread over the steps that the row with the most `remaining` new tokens will take.
+        `context` is the mean number of tokens of a row.
         """
         lengths = np.arange(self._most + 1)
         tokens = 1.0 + np.append(0.0, np.cumsum(self.survival))
-        seconds = self._target.step_seconds(rows, rows * (1 + lengths))
+        seconds = self._target.step_seconds(rows, rows * (1 + lengths), context)
         passes, usual, all_unread = self._draft.step_seconds(
-            rows, np.array([rows, min(unread, 2 * rows), unread])
+            rows, np.array([rows, min(unread, 2 * rows), unread]), context
         )
         drafting = lengths * passes + (all_unread - usual) * tokens / max(remaining, 1)
         best = int(np.argmax(tokens / (seconds + np.where(lengths, drafting, 0.0))))

@@ -82,7 +82,7 @@ class DraftModelDrafter:
     def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
         """Give a chain, or nothing, for every row; all chains that have room are equally long."""
         self._follow(rows)
-        self._account.target_seconds += _seconds(self._target_costs, len(rows))
+        self._account.target_seconds += _seconds(self._target_costs, len(rows), _context(rows))
         rooms = {row.request.key: min(self._room(row), max_nodes) for row in rows}
         chosen, length = self._choose([row for row in rows if rooms[row.request.key] > 0])
         followers = {row.request.key: self._seat(row) for row in chosen}
@@ -136,7 +136,7 @@ class DraftModelDrafter:
             return [], 0
         unread = [self._num_unread(row) for row in rows]
         remaining = max(self._room(row) for row in rows) + 1
-        length = self._lengths.choose(len(rows), sum(unread), remaining)
+        length = self._lengths.choose(len(rows), sum(unread), remaining, _context(rows))
         if length:
             return rows, length
         if self._lengths.is_trial():
@@ -166,7 +166,7 @@ class DraftModelDrafter:
             seconds = time.perf_counter() - began
             self._account.passes += 1
             if num_tokens <= 2 * len(going_on):  # reading a prompt would tell of something else
-                self._costs.refine(len(going_on), num_tokens, seconds)
+                self._costs.refine(len(going_on), num_tokens, _context(going_on), seconds)
                 self._account.short_passes += 1
                 self._account.short_seconds += seconds
 
@@ -245,6 +245,11 @@ def _context_of(model: PreTrainedModel, max_length: int) -> int:
     return min(max_length, getattr(config, "max_position_embeddings", None) or max_length)
 
 
-def _seconds(costs: CostTable, rows: int) -> float:
+def _context(rows: Sequence[RowView]) -> float:
+    """Mean number of tokens of a row."""
+    return sum(len(row.tokens) for row in rows) / max(len(rows), 1)
+
+
+def _seconds(costs: CostTable, rows: int, context: float) -> float:
     """Time of a step of `rows` rows without drafts."""
-    return float(costs.step_seconds(rows, np.array([rows]))[0]) if rows else 0.0
+    return float(costs.step_seconds(rows, np.array([rows]), context)[0]) if rows else 0.0

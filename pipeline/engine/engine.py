@@ -129,7 +129,7 @@ class Engine:
             torch.cuda.synchronize(logits.device)  # or the clock would time the launch only
         seconds = clock.lap()
         self.statistics.forward += seconds
-        is_decoding = all(row.chunk == 1 for row in rows)
+        is_decoding, context = all(row.chunk == 1 for row in rows), _mean_context(rows)
         walks = self._verifier.accept(rows, trees, step.roots, logits)
         self.statistics.verify += clock.lap()
         self._commit(rows, walks)
@@ -141,7 +141,7 @@ class Engine:
         self.statistics.bookkeeping += clock.lap()
         if is_decoding:  # pieces of prompts would tell the cost table of something else
             whole = time.perf_counter() - began
-            self.costs.refine(len(rows), len(step), whole)
+            self.costs.refine(len(rows), len(step), context, whole)
             self.statistics.decoding += whole
             self.statistics.decoding_overhead += whole - seconds
         return finished
@@ -152,7 +152,8 @@ class Engine:
         drafts = self._drafter.propose(ready, self._settings.draft_nodes)
         fitting = [self._fit(row, tree) for row, tree in zip(ready, drafts, strict=True)]
         base_tokens = sum(row.chunk for row in rows)
-        affordable = iter(self._budget.afford(fitting, len(ready), base_tokens))
+        cut = self._budget.afford(fitting, len(ready), base_tokens, _mean_context(ready))
+        affordable = iter(cut)
         return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
 
     def _fit(self, row: Row, tree: DraftTree) -> DraftTree:
@@ -171,6 +172,11 @@ class Engine:
             _count(walk)
         for row in rows:
             self._cache.remember(row.slot, row.tokens[: row.num_cached])
+
+
+def _mean_context(rows: Sequence[Row]) -> float:
+    """Cached tokens per row."""
+    return sum(row.num_cached for row in rows) / max(len(rows), 1)
 
 
 class _Clock:

@@ -10,34 +10,44 @@ from pipeline.engine.row import Row
 from pipeline.engine.runner import ModelRunner
 from pipeline.engine.types import ROOT, DraftTree, Request
 
-_PER_ROW = (1, 2, 3, 4, 8, 16, 32)  # tokens of each row that are measured
+# Mean tokens of a row that are measured. The first few drafts cost more than the next, because
+# they end the kernels' special cases for one token per row.
+_PER_ROW = (1, 1.2, 1.5, 2, 3, 4, 8, 16, 32)
 _MOST_TOKENS = 128  # beyond, time goes on along the last slope
 _FAR = 100_000  # tokens per row; the table's end
 
 
-def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 5) -> CostTable:
-    """Time steps of 1, a quarter of and all `batch_rows` rows at half the cache's length.
+def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 3) -> CostTable:
+    """Time steps of 1, a quarter of and all `batch_rows` rows with short and with long contexts.
 
     Takes seconds on a CPU; the KV cache holds nothing worth keeping afterwards.
     """
+    length = runner.cache.max_length
+    contexts = sorted({length // 8, length * 3 // 4})
     sizes = sorted({1, max(1, batch_rows // 4), batch_rows})
-    curves = [_curve(runner, rows, repeats) for rows in sizes]
     per_row = np.append(_PER_ROW, _FAR)
-    seconds = [_extended(measured, curve, per_row) for measured, curve in curves]
-    return CostTable(np.array(sizes), per_row, np.array(seconds))
+    seconds = [
+        [_extended(*_curve(runner, rows, context, repeats), per_row) for rows in sizes]
+        for context in contexts
+    ]
+    return CostTable(np.array(contexts), np.array(sizes), per_row, np.array(seconds))
 
 
-def _curve(runner: ModelRunner, rows: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+def _curve(
+    runner: ModelRunner, rows: int, context: int, repeats: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens per row, and seconds of a step of `rows` rows with so many; never falling."""
-    room = runner.cache.max_length - runner.cache.max_length // 2
-    sizes = [n for n in _PER_ROW if n <= 2 or (rows * n <= _MOST_TOKENS and n <= room)]
-    steps = [_step(runner, rows, n) for n in sizes]
+    room = runner.cache.max_length - context
+    means = [n for n in _PER_ROW if n <= 2 or rows * n <= _MOST_TOKENS]
+    widths = [np.minimum(_widths(rows, n), room) for n in means if n <= room]
+    steps = [_step(runner, context, width) for width in widths]
     runner.forward(steps[-1])  # the first pass warms up
     # Round after round, so that no size is measured only while something else was busy; whatever
     # disturbs makes a step slower, so no size costs more than a larger one was seen to cost.
     rounds = [[_seconds(runner, step) for step in steps] for _ in range(repeats)]
     least = np.min(rounds, axis=0)
-    return np.array(sizes), np.minimum.accumulate(least[::-1])[::-1]
+    measured, first = np.unique([width.mean() for width in widths], return_index=True)
+    return measured, np.minimum.accumulate(least[::-1])[::-1][first]
 
 
 def _extended(measured: np.ndarray, curve: np.ndarray, per_row: np.ndarray) -> np.ndarray:
@@ -47,16 +57,30 @@ def _extended(measured: np.ndarray, curve: np.ndarray, per_row: np.ndarray) -> n
     return np.interp(per_row, measured, curve) + slope * beyond
 
 
-def _step(runner: ModelRunner, num_rows: int, tokens_per_row: int) -> Step:
-    """Rows that decode, each with a chain of drafts."""
-    cached = runner.cache.max_length // 2
-    nodes = np.arange(tokens_per_row - 1, dtype=np.int32)
-    zeros = np.zeros(len(nodes))
-    chain = DraftTree(nodes, nodes + ROOT, zeros.astype(np.float32), zeros.astype(np.int8), nodes)
-    rows = [Row(Request("", np.ones(cached + 1, np.int32), 1), slot) for slot in range(num_rows)]
+def _widths(rows: int, mean: float) -> np.ndarray:
+    """Tokens of every row: (rows,) int, `mean` on average.
+
+    Some rows find much to draft and many find nothing, so trees are exponentially distributed.
+    """
+    quantiles = -np.log1p(-(np.arange(rows) + 0.5) / rows)
+    ends = np.round(np.cumsum(quantiles) / quantiles.sum() * rows * (mean - 1))
+    return 1 + np.diff(ends, prepend=0.0).astype(int)
+
+
+def _step(runner: ModelRunner, context: int, widths: np.ndarray) -> Step:
+    """Rows that decode, each with a chain of drafts that makes it so wide."""
+    rows = [
+        Row(Request("", np.ones(context + 1, np.int32), 1), slot) for slot in range(len(widths))
+    ]
     for row in rows:
-        row.num_cached, row.chunk = cached, 1
-    return pack(rows, [chain] * num_rows, runner.layout)
+        row.num_cached, row.chunk = context, 1
+    return pack(rows, [_chain(width - 1) for width in widths], runner.layout)
+
+
+def _chain(size: int) -> DraftTree:
+    nodes = np.arange(size, dtype=np.int32)
+    zeros = np.zeros(size)
+    return DraftTree(nodes, nodes + ROOT, zeros.astype(np.float32), zeros.astype(np.int8), nodes)
 
 
 def _seconds(runner: ModelRunner, step: Step) -> float:

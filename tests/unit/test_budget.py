@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.engine.budget import CostTable, DraftBudget
+from pipeline.engine.budget import FREE, CostTable, DraftBudget
 from pipeline.engine.types import DraftTree
+
+CONTEXT = 100.0
+ANY = np.array([1])
+
+
+def one_context(rows, per_row, seconds):
+    return CostTable(ANY, np.array(rows), np.array(per_row), np.array([seconds], np.float64))
 
 
 def afford_once(trees, rows, base_tokens, costs):
-    return DraftBudget(costs).afford(trees, rows, base_tokens)
+    return DraftBudget(costs).afford(trees, rows, base_tokens, CONTEXT)
 
 
 def chain_or_tree(random, size):
@@ -28,7 +35,7 @@ def table(marginal):
     """One second for up to 4 tokens, then `marginal` seconds a token."""
     tokens = np.array([1, 4, 1004])
     seconds = np.array([1.0, 1.0, 1.0 + 1000 * marginal])
-    return CostTable(np.array([1, 64]), tokens, np.array([seconds, seconds]))
+    return one_context([1, 64], tokens, [seconds, seconds])
 
 
 def goodput(trees, keeps, rows, costs):
@@ -36,7 +43,7 @@ def goodput(trees, keeps, rows, costs):
         float(tree.survival[keep].sum()) for tree, keep in zip(trees, keeps, strict=True)
     )
     nodes = sum(int(keep.sum()) for keep in keeps)
-    return (rows + survival) / costs.step_seconds(rows, np.array([rows + nodes]))[0]
+    return (rows + survival) / costs.step_seconds(rows, np.array([rows + nodes]), CONTEXT)[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,7 +75,7 @@ def test_no_other_choice_of_nodes_is_better(seed, marginal):
 def test_free_nodes_are_all_kept_and_dear_ones_are_not():
     trees = [chain_or_tree(np.random.default_rng(0), 8)]
     assert len(afford_once(trees, 1, 1, table(0.0))[0]) == 8
-    dear = CostTable(np.array([1]), np.array([1, 2]), np.array([[1.0, 9.0]]))
+    dear = one_context([1], [1, 2], [[1.0, 9.0]])
     assert len(afford_once(trees, 1, 1, dear)[0]) == 0
 
 
@@ -78,34 +85,34 @@ def test_no_rows_and_no_drafts_cost_nothing():
 
 
 def test_costs_are_interpolated_between_batch_sizes():
-    costs = CostTable(np.array([1, 5]), np.array([1, 11]), np.array([[1.0, 2.0], [3.0, 4.0]]))
-    assert costs.step_seconds(3, np.array([6]))[0] == pytest.approx(2.1)
+    costs = one_context([1, 5], [1, 11], [[1.0, 2.0], [3.0, 4.0]])
+    assert costs.step_seconds(3, np.array([6]), CONTEXT)[0] == pytest.approx(2.1)
 
 
 def test_measured_steps_move_the_entries_around_them():
-    costs = CostTable(np.array([1, 4]), np.array([1, 2, 4]), np.array([[1.0, 1, 2], [2, 3, 5]]))
+    costs = one_context([1, 4], [1, 2, 4], [[1.0, 1, 2], [2, 3, 5]])
     before = costs.copy()
     for _ in range(200):
-        costs.refine(rows=4, tokens=8, seconds=4.5)
-    assert costs.step_seconds(4, np.array([8]))[0] == pytest.approx(4.5, rel=0.01)
-    np.testing.assert_array_equal(costs.seconds[0], before.seconds[0])
-    assert costs.seconds[1, 0] == before.seconds[1, 0]
+        costs.refine(rows=4, tokens=8, context=CONTEXT, seconds=4.5)
+    assert costs.step_seconds(4, np.array([8]), CONTEXT)[0] == pytest.approx(4.5, rel=0.01)
+    np.testing.assert_array_equal(costs.seconds[0, 0], before.seconds[0, 0])
+    assert costs.seconds[0, 1, 0] == before.seconds[0, 1, 0]
     assert (np.diff(costs.seconds) >= 0).all()
 
 
 def test_one_slow_step_tells_little():
-    costs = CostTable(np.array([1, 4]), np.array([1, 2]), np.ones((2, 2)))
-    costs.refine(rows=4, tokens=4, seconds=100.0)
-    assert costs.step_seconds(4, np.array([4]))[0] < 1.1
+    costs = one_context([1, 4], [1, 2], np.ones((2, 2)))
+    costs.refine(rows=4, tokens=4, context=CONTEXT, seconds=100.0)
+    assert costs.step_seconds(4, np.array([4]), CONTEXT)[0] <= 1.1
 
 
 def test_steps_with_few_drafts_do_not_make_plain_steps_look_dear():
     """Else drafts that cost more than they bring would go on for ever."""
-    costs = CostTable(np.array([1, 16]), np.array([1, 2, 4]), np.full((2, 3), 1.0))
+    costs = one_context([1, 16], [1, 2, 4], np.ones((2, 3)))
     for _ in range(100):
-        costs.refine(rows=16, tokens=20, seconds=1.5)
-    assert costs.step_seconds(16, np.array([16]))[0] == 1.0
-    assert costs.step_seconds(16, np.array([20]))[0] > 1.1
+        costs.refine(rows=16, tokens=20, context=CONTEXT, seconds=1.5)
+    assert costs.step_seconds(16, np.array([16]), CONTEXT)[0] == 1.0
+    assert costs.step_seconds(16, np.array([20]), CONTEXT)[0] > 1.1
 
 
 def a_chain(survival):
@@ -118,7 +125,24 @@ def a_chain(survival):
 
 @pytest.mark.parametrize(("survival", "plain_steps"), [(0.1, 5), (0.9, 0), (0.01, 100)])
 def test_where_drafts_gain_little_a_step_goes_without_now_and_then(survival, plain_steps):
-    free = CostTable(np.array([1, 16]), np.array([1, 64]), np.ones((2, 2)))
-    budget = DraftBudget(free)
-    kept = [len(budget.afford([a_chain([survival])], 1, 1)[0]) for _ in range(100)]
+    budget = DraftBudget(FREE)
+    kept = [len(budget.afford([a_chain([survival])], 1, 1, CONTEXT)[0]) for _ in range(100)]
     assert kept.count(0) == plain_steps
+
+
+def test_costs_follow_the_context():
+    costs = CostTable(np.array([100, 300]), ANY, np.array([1, 3]), np.array([[[1, 2]], [[3, 4.0]]]))
+    short, middle, long = (costs.step_seconds(1, np.array([2]), c)[0] for c in (50, 200, 900))
+    assert (short, middle, long) == (1.5, 2.5, 3.5)
+    costs.refine(rows=1, tokens=3, context=100, seconds=4.0)
+    assert costs.step_seconds(1, np.array([3]), 100)[0] > 2.0
+    np.testing.assert_array_equal(costs.seconds[1], [[3.0, 4.0]])
+
+
+def test_the_time_of_prompts_is_no_reason_to_draft():
+    """A long step makes any node look cheap beside it, though each one takes its own time."""
+    per_token = one_context([1, 64], [1, 4096], [[0.01, 40.96]] * 2)
+    trees = [a_chain([0.9, 0.5, 0.2]), a_chain([0.9, 0.5, 0.2])]
+    alone, beside_prompts = (afford_once(trees, 2, base, per_token) for base in (2, 500))
+    assert [len(tree) for tree in alone] == [len(tree) for tree in beside_prompts] == [0, 0]
+    assert [len(tree) for tree in afford_once(trees, 2, 500, table(0.0))] == [3, 3]

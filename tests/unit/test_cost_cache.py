@@ -7,7 +7,12 @@ from pipeline.config import EngineSettings
 from pipeline.cost_cache import cost_file, read_costs, write_costs
 from pipeline.engine.budget import CostTable
 
-TABLE = CostTable(np.array([1, 4]), np.array([1, 2, 9]), 1.0 + np.arange(6.0).reshape(2, 3))
+TABLE = CostTable(
+    np.array([64, 512]),
+    np.array([1, 4]),
+    np.array([1, 1.5, 9]),
+    1.0 + np.arange(12.0).reshape(2, 2, 3),
+)
 
 
 def test_costs_come_back_as_they_went(tmp_path):
@@ -15,7 +20,7 @@ def test_costs_come_back_as_they_went(tmp_path):
     write_costs(path, TABLE)
     got = read_costs(path)
     assert got is not None
-    for name in ("rows", "per_row", "seconds"):
+    for name in ("contexts", "rows", "per_row", "seconds"):
         np.testing.assert_array_equal(getattr(got, name), getattr(TABLE, name))
     assert [file.name for file in path.parent.iterdir()] == ["costs.json"]
 
@@ -31,12 +36,12 @@ def test_no_file_is_no_costs_and_no_warning(tmp_path, caplog):
         "",
         "[]",
         "{}",
-        '{"rows": [1], "per_row": [1, 2], "seconds": [1, 2]}',
-        '{"rows": 5, "per_row": [1, 2], "seconds": [[1, 2]]}',
-        '{"rows": [1], "per_row": [1, 2], "seconds": [[0, 2]]}',
-        '{"rows": [1], "per_row": [1, 2], "seconds": [[NaN, 2]]}',
-        '{"rows": [1], "per_row": [2, 1], "seconds": [[1, 2]]}',
-        '{"rows": ["a"], "per_row": [1, 2], "seconds": [[1, 2]]}',
+        '{"contexts": [8], "rows": [1], "per_row": [1, 2], "seconds": [[1, 2]]}',
+        '{"contexts": [8], "rows": 5, "per_row": [1, 2], "seconds": [[[1, 2]]]}',
+        '{"contexts": [8], "rows": [1], "per_row": [1, 2], "seconds": [[[0, 2]]]}',
+        '{"contexts": [8], "rows": [1], "per_row": [1, 2], "seconds": [[[NaN, 2]]]}',
+        '{"contexts": [8], "rows": [1], "per_row": [2, 1], "seconds": [[[1, 2]]]}',
+        '{"contexts": [8], "rows": ["a"], "per_row": [1, 2], "seconds": [[[1, 2]]]}',
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, caplog, text):

@@ -6,7 +6,7 @@ import torch
 
 from pipeline.config import EngineSettings
 from pipeline.divergence import Divergence, first_divergences
-from pipeline.engine.budget import CostTable
+from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
@@ -16,7 +16,6 @@ from pipeline.engine.types import NoDraft, Request
 STOP = 2
 STOPS = Stops([STOP])
 PLAIN = Processors(STOPS.ids)
-FREE = CostTable(np.array([1, 64]), np.array([1, 4096]), np.ones((2, 2)))
 SETTINGS = EngineSettings(batch_rows=8, max_length=64, prefill_tokens=64, draft_nodes=16)
 
 

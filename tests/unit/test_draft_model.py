@@ -25,7 +25,7 @@ PROCESSORS = Processors(STOPS.ids, repetition_penalty=1.2)
 
 def costs(seconds):
     """Any step takes `seconds`."""
-    return CostTable(np.array([1, 4096]), np.array([1, 4096]), np.full((2, 2), seconds))
+    return CostTable(np.array([1]), np.array([1]), np.array([1, 4096]), np.full((1, 1, 2), seconds))
 
 
 def sizes(rows):
@@ -292,22 +292,24 @@ def best_by_hand(survival, target, draft):
 def test_the_chain_is_as_long_as_pays_best(draft, accepted):
     length = fed(4, 1.0, draft, accepted)
     expected = best_by_hand(length.survival, 1.0, draft)
-    assert length.choose(8, 16, 100) == expected
+    assert length.choose(8, 16, 100, 100.0) == expected
 
 
 def test_reading_a_long_prompt_for_a_few_tokens_does_not_pay():
-    by_token = CostTable(np.array([1, 64]), np.array([1, 4096]), np.array([[0.01, 40.96]] * 2))
+    by_token = CostTable(
+        np.array([1]), np.array([1, 64]), np.array([1, 4096]), np.array([[[0.01, 40.96]] * 2])
+    )
     length = ChainLength(4, costs(1.0), by_token)
-    assert length.choose(1, 1000, 2) == 0
-    assert length.choose(1, 1000, 500) > 0
-    assert length.choose(1, 2, 2) > 0
+    assert length.choose(1, 1000, 2, 100.0) == 0
+    assert length.choose(1, 1000, 500, 100.0) > 0
+    assert length.choose(1, 2, 2, 100.0) > 0
 
 
 def test_drafting_that_never_pays_is_tried_ever_more_seldom():
     length = ChainLength(4, costs(1.0), costs(5.0))
     tried = []
     for step in range(1000):
-        assert length.choose(4, 8, 100) == 0
+        assert length.choose(4, 8, 100, 100.0) == 0
         if length.is_trial():
             tried.append(step)
     starts = [step for step in tried if step - 1 not in tried]

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from transformers import (
 
 from pipeline.config import EngineSettings
 from pipeline.engine.branch import Verdict
-from pipeline.engine.budget import CostTable
+from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
@@ -39,7 +40,7 @@ PENALTY = 1.3
 
 def free():
     """Nodes cost nothing, so that every draft is verified; the engine refines its own table."""
-    return CostTable(np.array([1, 4096]), np.array([1, 4096]), np.ones((2, 2)))
+    return FREE.copy()
 
 
 def make_model(seed=7, layers=1, scale=6.0):
@@ -73,7 +74,7 @@ def make_engine(penalty=1.0, sizes=SIZES, model=None):
 def make_draft_model(model, sampling, penalty=1.0, tokens=2):
     return DraftModelDrafter(
         model, VOCAB, tokens, SIZES, Processors(frozenset([STOP]), penalty), free(), sampling,
-        CostTable(np.array([1, 4096]), np.array([1, 4096]), np.full((2, 2), 1e-4)),
+        replace(FREE, seconds=np.full((1, 1, 2), 1e-4)),
     )  # fmt: skip
 
 
@@ -240,7 +241,9 @@ def test_a_draft_model_changes_no_distribution(draft_model, sampling, penalty):
 def test_a_budget_that_cuts_drawn_trees_changes_no_distribution():
     """A node takes 0.55 of a row's time: the first level pays, but not the whole of it."""
     per_row = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 7.0])
-    costs = CostTable(np.array([1, 4096]), per_row, np.tile(1.0 + 0.55 * (per_row - 1.0), (2, 1)))
+    costs = CostTable(
+        np.array([1]), np.array([1]), per_row, 1.0 + 0.55 * (per_row[None, None] - 1.0)
+    )
     drafter = DrawnTree()
     engine, generations = sample(drafter, costs=costs)
     steps, rows = engine.statistics.steps, sum(d.statistics.forward_passes for d in generations)
