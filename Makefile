@@ -22,8 +22,8 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 # A config that names none of the demo's assets runs without fetching them.
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
-.PHONY: help setup assets lock run catalog embeddings groups knowledge pools features ctr comparison \
-	report bench test test-gpu check fix clean
+.PHONY: help setup assets lock run refresh catalog embeddings groups knowledge pools inspect \
+	features ctr comparison report bench bench-refresh bench-scale sweep test test-gpu check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -46,6 +46,11 @@ lock: $(INSTALLED) ## renew requirements.lock after a change of pyproject.toml, 
 run: $(INPUTS) ## all stages, from raw data to the report; what is done is skipped
 	$(PY) -m jobs.run_all $(OPTIONS)
 
+refresh: $(INPUTS) ## run RUN over a changed catalog; rows of run PREVIOUS whose prompt is the same are kept
+	@test -n "$(PREVIOUS)" -a -n "$(RUN)" || { \
+		echo 'error: name both runs, as in: make refresh PREVIOUS=monday RUN=tuesday' >&2; exit 2; }
+	$(PY) -m jobs.run_all $(OPTIONS) --set run=$(RUN) --set refresh.previous=$(PREVIOUS)
+
 catalog: $(INPUTS) ## stage 1: raw files to users, items, interactions
 	$(PY) -m jobs.build_catalog $(OPTIONS)
 
@@ -60,6 +65,9 @@ knowledge: $(INPUTS) ## stage 4: waves of generation, with pools between them
 
 pools: $(INPUTS) ## the pools of every wave whose earlier waves are written
 	$(PY) -m jobs.build_pools $(OPTIONS)
+
+inspect: $(INPUTS) ## what the latest pools hold, and with --group and --text what they would draft
+	$(PY) -m jobs.inspect_pool $(OPTIONS)
 
 features: $(INPUTS) ## stage 5: knowledge to vectors
 	$(PY) -m jobs.encode_features $(OPTIONS)
@@ -76,6 +84,18 @@ report: $(INPUTS) ## stage 8: report.json and report.html
 bench: CONFIG = conf/bench.yaml
 bench: $(INPUTS) ## all ways of decoding at batch sizes 1 to 32, against their targets
 	$(PY) -m jobs.benchmark_decoding $(OPTIONS)
+
+bench-refresh: CONFIG = conf/bench.yaml
+bench-refresh: $(INPUTS) ## what the earlier text of every user saves when users gain one interaction
+	$(PY) -m jobs.benchmark_refresh $(OPTIONS)
+
+bench-scale: CONFIG = conf/scale.yaml
+bench-scale: $(INSTALLED) ## what a token, an edge, an entity costs from small catalogs to a million texts
+	$(PY) -m jobs.benchmark_scale $(OPTIONS)
+
+sweep: CONFIG = conf/sweep.yaml
+sweep: $(INPUTS) ## where groups of pools help: held-out texts replayed against varied pools
+	$(PY) -m jobs.sweep_pools $(OPTIONS)
 
 test: $(INSTALLED) $(UNPACKED) ## all tests that need no GPU
 	$(PY) -m pytest -m "not gpu" $(ARGS)

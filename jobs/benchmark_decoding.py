@@ -42,9 +42,9 @@ from jobs.decoding_arms import (
     prompt_lookup_arm,
     transformers_arm,
 )
-from jobs.generate_knowledge import Identity, has_draft_model, identify
 from jobs.generation_actor import make_drafter, make_engine, make_processors
 from jobs.step_limit import ModelSize, measure_machine, size_of
+from jobs.waves import Identity, has_draft_model, identify
 from pipeline.config import RunConfig
 from pipeline.divergence import first_divergences
 from pipeline.engine.draft_model import DraftModelDrafter

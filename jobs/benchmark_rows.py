@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from jobs import build_catalog, group_entities, train_embeddings
 from jobs.build_pools import build_wave
-from jobs.generate_knowledge import Identity, wave_tasks, write_wave
+from jobs.generate_knowledge import write_wave
+from jobs.waves import Identity, last_wave, wave_tasks
 from pipeline.config import RunConfig
 from pipeline.engine.types import Request
 from pipeline.errors import DataError
@@ -29,14 +30,14 @@ def prepare(config: RunConfig, store: Store, identity: Identity) -> Plan:
     import ray
 
     ray.shutdown()  # idle workers would take time and memory from what is measured
-    return build_wave(config, store, config.generation.waves, identity.tokenizer.fingerprint)
+    return build_wave(config, store, last_wave(config), identity.tokenizer.fingerprint)
 
 
 def requests_by_kind(
     config: RunConfig, store: Store, identity: Identity
 ) -> dict[str, list[Request]]:
     """Rows of the last wave by kind, in a random order, with keys that no other kind has."""
-    tasks = wave_tasks(config, store, config.generation.waves, identity, "")
+    tasks = wave_tasks(config, store, last_wave(config), identity, "")
     random = np.random.default_rng(config.seed)
     return {kind: _of_kind(config, tasks, kind, random) for kind in config.generation.kinds}
 

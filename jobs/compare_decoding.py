@@ -39,8 +39,8 @@ from jobs.decoding_arms import (
     engine_arm,
     transformers_arm,
 )
-from jobs.generate_knowledge import Identity, identify, wave_tasks
 from jobs.generation_actor import make_drafter, make_engine, make_rule
+from jobs.waves import Identity, identify, last_wave, wave_tasks
 from pipeline.config import RunConfig
 from pipeline.knowledge import requests_of
 from pipeline.language_model import ChatTokenizer, load_model
@@ -62,7 +62,7 @@ def run(config: RunConfig, store: Store) -> None:
         "draft_model": identity.draft_model,
         "model": identity.model,
     }
-    pools = build_wave(config, store, config.generation.waves, identity.tokenizer.fingerprint)
+    pools = build_wave(config, store, last_wave(config), identity.tokenizer.fingerprint)
     plan = store.plan("comparison", settings, inputs=["knowledge", pools.name])
     if plan.is_done:
         log.info("comparison: up to date")
@@ -89,7 +89,7 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _sample(config: RunConfig, store: Store, identity: Identity) -> pa.Table:
     """Evenly spaced rows of the last wave, the same number of each kind."""
-    tasks = wave_tasks(config, store, config.generation.waves, identity, "")
+    tasks = wave_tasks(config, store, last_wave(config), identity, "")
     chosen = []
     for kind in config.generation.kinds:
         rows = np.flatnonzero(pc.equal(tasks["kind"], kind).to_numpy(zero_copy_only=False))

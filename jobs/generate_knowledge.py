@@ -5,6 +5,8 @@
 Wave 0 writes a few representatives of each group by plain decoding. Then, wave by wave, pools are
 built from all earlier texts and frozen, and the next share of the entities drafts from them. With
 `drafts.source: model` a smaller model drafts in every wave, and there are no pools.
+In a refresh wave 0 is what the earlier run has and still holds, and wave 1 writes all the others,
+each entity's earlier text first among the drafts.
 Blocks are stored as they come, each with the keys of its rows: a killed run goes on with the rows
 whose keys are missing.
 """
@@ -15,7 +17,6 @@ whose keys are missing.
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +25,43 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
-from jobs.build_pools import build_wave, knowledge_name
+from jobs.build_pools import build_wave
 from jobs.cluster import bounded_retries, size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
 from jobs.progress import heartbeat
+from jobs.waves import (
+    Identity,
+    earlier_run,
+    has_draft_model,
+    identify,
+    knowledge_name,
+    last_wave,
+    plan_wave,
+    tasks_of,
+    wave_has_pools,
+    wave_identity,
+    wave_rule,
+    wave_tasks,
+)
 from pipeline.config import RunConfig
 from pipeline.errors import PartialError
-from pipeline.knowledge import PLAIN_WAVE, WaveIdentity, make_tasks, plan_waves
-from pipeline.language_model import (
-    ChatTokenizer,
-    check_language_model,
-    load_tokenizer,
-    model_fingerprint,
-)
-from pipeline.prompts import Prompt, build_prompts, templates_hash
+from pipeline.language_model import check_language_model
+from pipeline.refresh import rows_that_hold
 from pipeline.store import DatasetWriter, Plan, Store
 
 log = logging.getLogger("jobs.generate_knowledge")
-
-CATALOG = ["users", "items", "interactions"]
-Prompts = dict[tuple[str, str], Prompt]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The models and the tokenizer of a run."""
-
-    tokenizer: ChatTokenizer
-    model: str  # fingerprint
-    draft_model: str = ""  # fingerprint, if a model drafts
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `waves/<n>/knowledge` for all waves, then `knowledge`."""
     identity = identify(config)
-    for wave in range(config.generation.waves + 1):
+    if config.refresh.previous:
+        carry_over(config, store, identity)
+    else:
+        write_wave(config, store, 0, identity)
+    for wave in range(1, last_wave(config) + 1):
         write_wave(config, store, wave, identity)
     _merge(config, store)
-
-
-def identify(config: RunConfig) -> Identity:
-    """The configured models and tokenizer."""
-    return Identity(
-        load_tokenizer(config.language_model),
-        model_fingerprint(config.language_model),
-        model_fingerprint(draft_model_of(config)) if has_draft_model(config) else "",
-    )
 
 
 def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> None:
@@ -100,6 +92,34 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
     log.info("%s: %s", plan.name, _sentence(written))
 
 
+def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
+    """Write wave 0 of a refresh: rows of the earlier run that hold, as they are."""
+    plan = plan_wave(config, store, 0, identity)
+    if plan.is_done:
+        log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
+        return
+    earlier = earlier_run(config)
+    assert earlier is not None, "RefreshSettings names it"
+    groups = store.read("groups")
+    groups = groups.filter(pc.is_in(groups["kind"], pa.array(config.generation.kinds)))
+    wanted = wave_identity(config, last_wave(config), identity, "")
+    tasks = tasks_of(config, store, groups, identity.tokenizer, wanted)
+    knowledge = earlier.read("knowledge")
+    rows = rows_that_hold(tasks, knowledge, wanted, config.generation)
+    wave = knowledge.schema.get_field_index("wave")  # of this run; all else is as it was written
+    zeros = pa.array(np.zeros(len(rows), np.int32))
+    carried = knowledge.take(pa.array(rows)).set_column(wave, "wave", zeros)
+    plan.write(carried, _totals(carried))
+    log.info(
+        "%s: %d of %d rows of %s hold, %d entities are to be written",
+        plan.name,
+        len(rows),
+        knowledge.num_rows,
+        earlier.root,
+        tasks.num_rows - len(rows),
+    )
+
+
 def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
     """The writer of a wave, and the keys of the rows it holds.
 
@@ -114,74 +134,6 @@ def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
         writer = plan.open_writer()
         stored = writer.existing()["request_key"].combine_chunks()
     return writer, stored
-
-
-def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> Plan:
-    """What a wave's knowledge depends on: on who drafts only where drafts change the text."""
-    generation = config.generation.model_dump(
-        mode="json", exclude={"block_rows", "max_error_share"}
-    )
-    settings = {
-        "prompts": config.prompts,
-        "templates": templates_hash(),
-        "generation": generation,
-        "model": identity.model,
-        "tokenizer": identity.tokenizer.fingerprint,
-    }
-    if wave_rule(config, wave) in ("relaxed", "sampled"):
-        settings["draft_nodes"] = config.engine.draft_nodes
-        if has_draft_model(config):
-            settings["drafts"] = {"model": identity.draft_model, "tokens": config.drafts.tokens}
-    pools = [f"waves/{wave}/pools"] if wave_has_pools(config, wave) else []
-    return store.plan(knowledge_name(wave), settings, inputs=[*CATALOG, "groups", *pools])
-
-
-def wave_rule(config: RunConfig, wave: int) -> str:
-    """Without drafts wave 0 has nothing to relax."""
-    rule = config.generation.rule
-    is_plain = wave == PLAIN_WAVE and not has_draft_model(config) and rule != "sampled"
-    return "plain" if is_plain else rule
-
-
-def has_draft_model(config: RunConfig) -> bool:
-    """Whether a model drafts, not the pools."""
-    return config.drafts.source == "model"
-
-
-def wave_has_pools(config: RunConfig, wave: int) -> bool:
-    """Whether a wave drafts from the texts of those before it."""
-    return wave != PLAIN_WAVE and not has_draft_model(config)
-
-
-def wave_tasks(
-    config: RunConfig, store: Store, wave: int, identity: Identity, pool_version: str
-) -> pa.Table:
-    """The TASKS of a wave, group by group."""
-    groups = store.read("groups")
-    groups = groups.filter(pc.is_in(groups["kind"], pa.array(config.generation.kinds)))
-    chosen = groups.filter(pa.array(plan_waves(groups, config.generation.waves) == wave))
-    chosen = chosen.sort_by([("kind", "descending"), ("group_id", "ascending")])
-    members = list(
-        zip(*(chosen[name].to_pylist() for name in ("kind", "entity_id", "group_id")), strict=True)
-    )
-    wave_identity = WaveIdentity(
-        wave,
-        wave_rule(config, wave),
-        pool_version,
-        identity.model,
-        identity.tokenizer.fingerprint,
-    )
-    prompts = _prompts(config, store)
-    return make_tasks(prompts, members, identity.tokenizer, wave_identity, config.generation)
-
-
-def _prompts(config: RunConfig, store: Store) -> Prompts:
-    users, items, interactions = (store.read(name) for name in CATALOG)
-    return {
-        (prompt.kind, prompt.entity_id): prompt
-        for kind in config.generation.kinds
-        for prompt in build_prompts(kind, users, items, interactions, config.prompts)
-    }
 
 
 def _generate(
@@ -222,7 +174,7 @@ def _check_models(config: RunConfig, tokenizer: str) -> None:
 
 def _merge(config: RunConfig, store: Store) -> None:
     """All waves as one table: users, then items, in the order of GROUPS."""
-    waves = [knowledge_name(wave) for wave in range(config.generation.waves + 1)]
+    waves = [knowledge_name(wave) for wave in range(last_wave(config) + 1)]
     plan = store.plan("knowledge", {}, inputs=[*waves, "groups"])
     if plan.is_done:
         log.info("knowledge: up to date, %d rows", store.require("knowledge").num_rows)

@@ -130,7 +130,7 @@ def make_drafter(
         return _make_draft_model(config, engine, rule, tokenizer)
     if pools is None:
         return NoDraft()
-    return PoolDrafter(PoolSet.open(pools, tokenizer), config.pools.depth)
+    return PoolDrafter(PoolSet.open(pools, tokenizer), config.pools.depth, config.drafts.sources)
 
 
 def _make_draft_model(

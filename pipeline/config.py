@@ -4,12 +4,14 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
 from pipeline.settings import Choices, Count, FilePath, Positive, Settings, Share
+
+_RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 class TableSettings(Settings):
@@ -84,12 +86,22 @@ class EmbeddingSettings(Settings):
     holdout_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2  # latest part of each user's past
 
 
+def _count_or_auto(value: Any) -> Any:
+    """One message for both, where a union would give one for each."""
+    if value != "auto" and (type(value) is not int or value < 1):
+        raise ValueError("Input should be a whole number from 1 on, or auto")
+    return value
+
+
+CountOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
+
+
 class GroupSettings(Settings):
     """The router and the two kinds of group."""
 
     min_interactions: Count = 5  # fewer: the attribute route
-    user_groups: Count = 8  # collaborative groups
-    item_groups: Count = 8
+    user_groups: CountOrAuto = 8  # collaborative groups; auto: see `retrieval_pools.grouping`
+    item_groups: CountOrAuto = 8
     user_attributes: list[str] = []  # most important first; dropped from the end when too small
     item_attributes: list[str] = []
     min_group_size: Count = 8  # of attribute groups
@@ -117,7 +129,14 @@ class PoolSettings(Settings):
     """The tries."""
 
     depth: Annotated[int, Field(ge=2, le=64)] = 24
-    max_tokens: Annotated[int, Field(ge=1024)] = 4_000_000  # per pool; the oldest texts leave first
+    # Of a pool, the global one included, at 12.5 bytes a token; the least worthy texts leave first.
+    max_bytes: Annotated[int, Field(ge=16384)] = 50_000_000
+
+
+class RefreshSettings(Settings):
+    """A run over a changed catalog: rows of an earlier run whose prompt is the same are kept."""
+
+    previous: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # `run` of the earlier one
 
 
 class EncoderSettings(Settings):
@@ -160,6 +179,44 @@ class BenchmarkSettings(Settings):
     rows: Count = 4  # of a block, of each kind; never fewer than two batches
     blocks: Count = 2
     max_new_tokens: Count = 48
+    refresh_rows: Count = 24  # users that `make bench-refresh` measures
+    refresh_batch_sizes: Choices[Count] = [1, 16]
+
+
+class SweepSettings(Settings):
+    """`make sweep`: draft sources varied one at a time, on the texts of a strict run."""
+
+    groups: Choices[Count] = [1, 2, 4, 6, 8, 12, 16, 24]  # collaborative groups of a kind
+    texts: Choices[Count] = [4, 8, 16, 32, 64, 128]  # per pool, and then all
+    depths: Choices[Annotated[int, Field(ge=2, le=64)]] = [4, 8, 16, 24, 32]
+    nodes: Choices[Annotated[int, Field(ge=1, le=256)]] = [4, 8, 16, 32, 64]
+    seeds: Annotated[int, Field(ge=1, le=100)] = 3  # of whatever is drawn at random
+    bootstrap: Annotated[int, Field(ge=100)] = 1000
+    rule_rows: Annotated[int, Field(ge=0)] = 4  # of each kind that rules decode; 0 leaves them out
+    rule_top_k: Choices[Count] = [1, 2, 5]
+    rule_floors: Choices[Share] = [0.01, 0.1, 0.3]
+    rule_nats: Choices[Positive] = [0.02, 0.05, 0.1]  # per token
+
+
+class ScaleSettings(Settings):
+    """`make bench-scale`: what a token, an edge, an entity costs at every size."""
+
+    stages: Choices[Literal["pools", "lookups", "lightgcn", "kmeans", "prompts"]] = [
+        "pools",
+        "lookups",
+        "lightgcn",
+        "kmeans",
+        "prompts",
+    ]
+    text_tokens: Count = 128
+    texts_per_group: Count = 500
+    pool_groups: Choices[Count] = [2, 16, 156, 2000]  # 64,000 tokens each
+    groups_per_task: Count = 16  # bounds what a worker sorts at once
+    lookup_tokens: Choices[Count] = [100_000, 1_000_000, 10_000_000]  # of one pool
+    edges: Choices[Count] = [100_000, 1_000_000, 10_000_000]
+    entities: Choices[Count] = [10_000, 100_000, 1_000_000]
+    clusters: Count = 256
+    prompt_users: Choices[Count] = [10_000, 100_000]
 
 
 class ClusterSettings(Settings):
@@ -173,7 +230,7 @@ class ClusterSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    run: Annotated[str, Field(pattern=_RUN_NAME)]
     seed: Annotated[int, Field(ge=0)] = 2026
     artifacts: FilePath = Path("artifacts")
     catalog: CatalogSettings
@@ -185,11 +242,22 @@ class RunConfig(Settings):
     engine: EngineSettings = EngineSettings()
     drafts: DraftSettings = DraftSettings()
     pools: PoolSettings = PoolSettings()
+    refresh: RefreshSettings = RefreshSettings()
     encoder: EncoderSettings
     ctr: CtrSettings = CtrSettings()
     comparison: ComparisonSettings = ComparisonSettings()
     benchmark: BenchmarkSettings = BenchmarkSettings()
+    scale: ScaleSettings = ScaleSettings()
+    sweep: SweepSettings = SweepSettings()
     cluster: ClusterSettings = ClusterSettings()
+
+    @model_validator(mode="after")
+    def _a_refresh_has_two_runs(self) -> "RunConfig":
+        if self.refresh.previous == self.run:
+            raise ValueError(
+                f"refresh.previous is {self.run!r}, the run itself; give this run another name"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_row_fits_its_slot(self) -> "RunConfig":

@@ -96,6 +96,13 @@ class DraftSettings(Settings):
     source: Literal["pools", "model"] = "pools"
     model: LanguageModelSettings | None = None  # source: model
     tokens: Annotated[int, Field(ge=1, le=16)] = 4  # that the model drafts per step
+    # What pools draft from: the entity's earlier text, its prompt and output, its group, all.
+    sources: Choices[Literal["previous", "own", "group", "global"]] = [
+        "previous",
+        "own",
+        "group",
+        "global",
+    ]
 
     @model_validator(mode="after")
     def _model_is_given(self) -> "DraftSettings":

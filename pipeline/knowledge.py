@@ -23,12 +23,14 @@ TASKS = pa.schema(
         ("group_id", pa.string()),
         ("wave", pa.int32()),
         ("prompt_hash", pa.string()),
+        ("content_key", pa.string()),
         ("request_key", pa.string()),
         ("rule", pa.string()),
         ("pool_version", pa.string()),
         ("source_events", pa.int32()),
         ("latest_source", pa.int64()),
         ("prompt_ids", pa.list_(pa.int32())),
+        ("previous_ids", pa.list_(pa.int32())),  # the entity's earlier text, [] if none
     ]
 )
 
@@ -82,6 +84,7 @@ def make_tasks(
         if prompt is None:
             raise DataError(f"groups names {kind} {entity_id!r}, which is not in the catalog")
         ids = tokenizer.encode(prompt.text)
+        content = content_key(kind, entity_id, ids, identity, settings)
         rows.append(
             {
                 "kind": kind,
@@ -89,26 +92,29 @@ def make_tasks(
                 "group_id": group_id,
                 "wave": identity.wave,
                 "prompt_hash": prompt_hash(prompt.text),
-                "request_key": request_key(kind, entity_id, ids, identity, settings),
+                "content_key": content,
+                "request_key": request_key(content, identity),
                 "rule": identity.rule,
                 "pool_version": identity.pool_version,
                 "source_events": prompt.source_events,
                 "latest_source": prompt.latest_source,
                 "prompt_ids": ids,
+                "previous_ids": [],
             }
         )
     return pa.Table.from_pylist(rows, schema=TASKS)
 
 
-def request_key(
+def content_key(
     kind: str,
     entity_id: str,
     prompt_ids: np.ndarray,
     identity: WaveIdentity,
     settings: GenerationSettings,
 ) -> str:
-    """Hash of all that decides a row; a row whose key is stored need not be written again.
+    """Hash of what a row says: a row of an earlier run with this key holds as it is.
 
+    Drafts are no part of it: a text by plain decoding is a text under the strict rule.
     Entities with equal prompts (two ids of one film) keep keys of their own.
     """
     parameters = {
@@ -123,19 +129,15 @@ def request_key(
     }
     if identity.rule in ("relaxed", "sampled"):
         section = settings.relaxed if identity.rule == "relaxed" else settings.sampling
-        parameters["rule"] = section.model_dump()
+        parameters["rule"] = [identity.rule, section.model_dump()]
     return fingerprint(
-        [
-            kind,
-            entity_id,
-            prompt_ids.tolist(),
-            parameters,
-            identity.rule,
-            identity.pool_version,
-            identity.model,
-            identity.tokenizer,
-        ]
+        [kind, entity_id, prompt_ids.tolist(), parameters, identity.model, identity.tokenizer]
     )
+
+
+def request_key(content: str, identity: WaveIdentity) -> str:
+    """Hash of all that decides a row; a row whose key is stored need not be written again."""
+    return fingerprint([content, identity.rule, identity.pool_version])
 
 
 def requests_of(tasks: pa.Table, max_new_tokens: int, max_prompt_tokens: int) -> list[Request]:
@@ -151,13 +153,13 @@ def requests_of(tasks: pa.Table, max_new_tokens: int, max_prompt_tokens: int) ->
             prompt if len(prompt) <= max_prompt_tokens else prompt[:0],
             max_new_tokens,
             group,
-            seed=int.from_bytes(request_key.encode()),
+            np.asarray(previous, np.int32) if previous else None,
+            seed=int.from_bytes(key.encode()),
         )
-        for row, (prompt, group, request_key) in enumerate(
+        for row, (prompt, group, previous, key) in enumerate(
             zip(
                 prompts,
-                tasks["group_id"].to_pylist(),
-                tasks["request_key"].to_pylist(),
+                *(tasks[name].to_pylist() for name in ("group_id", "previous_ids", "request_key")),
                 strict=True,
             )
         )

@@ -59,7 +59,8 @@ KNOWLEDGE = pa.schema(
         ("group_id", pa.string()),
         ("wave", pa.int32()),
         ("prompt_hash", pa.string()),  # of the message alone: tells whether an entity has changed
-        ("request_key", pa.string()),  # prompt tokens + parameters + model + rule + pool version
+        ("content_key", pa.string()),  # prompt tokens + parameters + model + rule: a row that holds
+        ("request_key", pa.string()),  # the same + pool version: a row that need not be done again
         ("text", pa.string()),
         ("token_ids", pa.list_(pa.int32())),  # without the stop token
         ("finish_reason", pa.string()),  # stop | length | error
@@ -94,7 +95,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "interactions": (INTERACTIONS, 1),
     "embeddings": (EMBEDDINGS, 1),
     "groups": (GROUPS, 1),
-    "knowledge": (KNOWLEDGE, 2),
+    "knowledge": (KNOWLEDGE, 3),
     "features": (FEATURES, 1),
 }
 

@@ -157,8 +157,11 @@ class Engine:
         return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
 
     def _fit(self, row: Row, tree: DraftTree) -> DraftTree:
-        """Cut a tree to the room behind the row's tokens."""
+        """Cut a tree to the room behind the row's tokens, and before the first unknown token."""
         room = self._cache.max_length - len(row.tokens)
+        unknown = (tree.token_ids < 0) | (tree.token_ids >= self.runner.vocabulary)
+        if unknown.any():  # parents come before children, so what comes before is a tree
+            room = min(room, int(unknown.argmax()))
         return tree if len(tree) <= room else tree.prefix(np.arange(len(tree)) < room)
 
     def _commit(self, rows: Sequence[Row], walks: Sequence[Walk]) -> None:

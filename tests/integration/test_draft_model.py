@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from jobs import build_catalog, generate_knowledge, group_entities, train_embeddings
-from jobs.generate_knowledge import Identity, plan_wave, wave_tasks
 from jobs.generation_actor import make_engine
+from jobs.waves import Identity, plan_wave, wave_tasks
 from pipeline.config_file import load_config
 from pipeline.knowledge import requests_of
 from pipeline.language_model import load_tokenizer, model_fingerprint
@@ -25,23 +24,6 @@ pytestmark = [
 ]
 
 NEW = 48  # enough that reading the prompts pays
-
-
-def save_tokenizer(folder, texts):
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    special = ["<pad>", "<s>", "</s>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    core.train_from_iterator(texts, trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-    )
-    tokenizer.save_pretrained(folder)
-    return len(tokenizer)
 
 
 def save_model(folder, vocabulary, silent_layers=0, noise=0.0):
@@ -77,7 +59,7 @@ def save_model(folder, vocabulary, silent_layers=0, noise=0.0):
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory):
+def shop(tmp_path_factory, save_tokenizer):
     """The configuration of a small shop whose catalog is built and grouped."""
     folder = tmp_path_factory.mktemp("shop")
     random = np.random.default_rng(5)
@@ -98,8 +80,9 @@ def shop(tmp_path_factory):
             csv.writer(file).writerows([header, *rows])
     texts = ["Describe a chair, a table or a lamp for a recommender system."]
     for name, silent_layers, noise in (("target", 11, 0.0), ("draft", 0, 0.002)):
-        save_model(folder / name, save_tokenizer(folder / name, texts), silent_layers, noise)
-    save_model(folder / "stranger", save_tokenizer(folder / "stranger", ["something else " * 9]), 1)
+        save_model(folder / name, save_tokenizer(folder / name, texts, 300), silent_layers, noise)
+    other = save_tokenizer(folder / "stranger", ["something else " * 9], 300)
+    save_model(folder / "stranger", other, 1)
     tree = {
         "run": "shop",
         "artifacts": str(folder / "artifacts"),

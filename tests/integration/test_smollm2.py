@@ -18,6 +18,7 @@ from pipeline.engine.types import NoDraft, Request
 from pipeline.language_model import load_model, load_tokenizer, stop_ids_of
 from pipeline.prompts import build_prompts
 from pipeline.reference_decoding import transformers_generate
+from retrieval_pools.document import Document
 from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.pool import build_pools
 
@@ -67,8 +68,9 @@ def case():
 
 
 def drafters(truth, noise):
-    films = [np.roll(ids, 3) for ids in truth.values()]  # alike, but not the answers themselves
-    pools = build_pools({"films": films}, 24, 100_000)
+    # Alike, but not the answers themselves.
+    films = [Document(np.roll(ids, 3)) for ids in truth.values()]
+    pools = build_pools({"films": films}, 24, 10**6)
     return {"none": NoDraft(), "pool": PoolDrafter(pools, 24), "noise": noise(vocab=49152)}
 
 

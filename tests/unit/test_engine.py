@@ -184,3 +184,15 @@ def test_a_model_serves_one_engine(tiny_model):
     make_engine(model)
     with pytest.raises(ModelError, match="another engine"):
         make_engine(model)
+
+
+@pytest.mark.parametrize("vocabulary", [61, 90])
+def test_drafts_of_another_vocabulary_change_nothing(vocabulary, tiny_model, noise_drafter):
+    prompts = make_prompts(4)
+    truth = [greedy(tiny_model("llama"), prompt).tolist() for prompt in prompts]
+    engine = make_engine(tiny_model("llama"))
+    engine.use(noise_drafter(vocabulary), Strict(), FREE)
+    results = run(engine, requests_for(prompts))
+    assert [results[str(n)].token_ids.tolist() for n in range(len(prompts))] == truth
+    drafted = sum(done.statistics.drafted_by_depth.sum() for done in results.values())
+    assert drafted > 0

@@ -1,5 +1,7 @@
 """Waves, request keys and one row out for every row in."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,6 +12,7 @@ from pipeline.errors import DataError
 from pipeline.knowledge import (
     WaveIdentity,
     collect,
+    content_key,
     make_tasks,
     plan_waves,
     request_key,
@@ -61,21 +64,35 @@ def test_waves_follow_the_distance_not_the_order_of_the_table():
     assert plan_waves(groups_table(rows), 2).tolist() == [2, 1, 0]
 
 
-def test_a_request_key_changes_with_everything_that_decides_the_text():
+def test_a_content_key_changes_with_everything_that_decides_the_text():
     ids = np.array([1, 2], np.int32)
-    base = request_key("user", "1", ids, IDENTITY, SETTINGS)
+    base = content_key("user", "1", ids, IDENTITY, SETTINGS)
     others = [
-        request_key("item", "1", ids, IDENTITY, SETTINGS),
-        request_key("user", "2", ids, IDENTITY, SETTINGS),
-        request_key("user", "1", ids + 1, IDENTITY, SETTINGS),
-        request_key("user", "1", ids, IDENTITY, GenerationSettings(max_new_tokens=5)),
-        request_key("user", "1", ids, IDENTITY, GenerationSettings(repetition_penalty=1.3)),
-        request_key("user", "1", ids, WaveIdentity(1, "strict", "p", "m", "t"), SETTINGS),
-        request_key("user", "1", ids, WaveIdentity(1, "relaxed", "p2", "model-1", "t"), SETTINGS),
+        content_key("item", "1", ids, IDENTITY, SETTINGS),
+        content_key("user", "2", ids, IDENTITY, SETTINGS),
+        content_key("user", "1", ids + 1, IDENTITY, SETTINGS),
+        content_key("user", "1", ids, IDENTITY, GenerationSettings(max_new_tokens=5)),
+        content_key("user", "1", ids, IDENTITY, GenerationSettings(repetition_penalty=1.3)),
+        content_key("user", "1", ids, replace(IDENTITY, rule="strict"), SETTINGS),
+        content_key("user", "1", ids, replace(IDENTITY, rule="sampled"), SETTINGS),
+        content_key("user", "1", ids, replace(IDENTITY, model="m"), SETTINGS),
+        content_key("user", "1", ids, replace(IDENTITY, tokenizer="t"), SETTINGS),
     ]
     assert len({base, *others}) == len(others) + 1
-    same = request_key("user", "1", ids, IDENTITY, GenerationSettings(block_rows=7))
+    same = content_key("user", "1", ids, IDENTITY, GenerationSettings(block_rows=7))
     assert same == base  # how rows are stored does not change what they say
+    assert content_key("user", "1", ids, replace(IDENTITY, pool_version="p"), SETTINGS) == base
+
+
+def test_plain_text_is_strict_text_but_its_request_is_another():
+    ids = np.array([1, 2], np.int32)
+    plain, strict = (replace(IDENTITY, rule=rule) for rule in ("plain", "strict"))
+    contents = [content_key("user", "1", ids, one, SETTINGS) for one in (plain, strict)]
+    assert contents[0] == contents[1]
+    keys = {
+        request_key(contents[0], one) for one in (plain, strict, replace(strict, pool_version="p"))
+    }
+    assert len(keys) == 3
 
 
 def test_an_entity_without_a_prompt_is_an_error_that_names_it():

@@ -1,0 +1,96 @@
+"""Which rows of an earlier run hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.decoding_config import GenerationSettings, RelaxedSettings
+from pipeline.engine.types import Generation, RowStatistics
+from pipeline.knowledge import WaveIdentity, collect, make_tasks, requests_of
+from pipeline.prompts import Prompt
+from pipeline.refresh import rows_that_hold, with_previous_text
+
+SETTINGS = GenerationSettings()
+GREEDY = WaveIdentity(1, "strict", "pools-1", "model-1", "tokenizer-1")
+RELAXED = replace(GREEDY, rule="relaxed")
+
+
+class Letters:
+    """One token per character."""
+
+    def encode(self, message):
+        return np.array([ord(character) for character in message], np.int32)
+
+    def decode(self, token_ids):
+        return "".join(chr(token) for token in token_ids)
+
+
+def tasks_for(prompts, identity=GREEDY, settings=SETTINGS):
+    """TASKS for {entity: prompt}."""
+    made = {("item", name): Prompt("item", name, text, 0, 0) for name, text in prompts.items()}
+    members = [("item", name, "item/a") for name in prompts]
+    return make_tasks(made, members, Letters(), identity, settings)
+
+
+def knowledge_of(prompts, identity=GREEDY, settings=SETTINGS, errors=()):
+    tasks = tasks_for(prompts, identity, settings)
+    generations = [
+        Generation(
+            str(number),
+            np.array([65 + number], np.int32),
+            "error" if name in errors else "length",
+            RowStatistics(),
+            "broken" if name in errors else "",
+        )
+        for number, name in enumerate(prompts)
+    ]
+    return collect(tasks, generations, Letters(), 99)
+
+
+def held(prompts, earlier, identity=GREEDY, settings=SETTINGS):
+    rows = rows_that_hold(tasks_for(prompts, identity, settings), earlier, identity, settings)
+    return [earlier["entity_id"][int(row)].as_py() for row in rows]
+
+
+def test_only_equal_prompts_hold_in_the_order_of_the_tasks():
+    earlier = knowledge_of({"a": "one", "b": "two", "gone": "x", "bad": "y"}, errors=["bad"])
+    now = {"new": "two", "b": "two", "bad": "y", "a": "other"}
+    assert held(now, earlier) == ["b"]
+    assert held({"b": "two", "a": "one"}, earlier) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "holds"),
+    [
+        ("plain", "strict", True),
+        ("plain", "relaxed", True),
+        ("strict", "relaxed", True),
+        ("relaxed", "relaxed", True),
+        ("relaxed", "strict", False),
+        ("plain", "sampled", False),
+        ("sampled", "relaxed", False),
+    ],
+)
+def test_greedy_text_stands_in_for_relaxed_text_and_nothing_else_for_another(then, now, holds):
+    earlier = knowledge_of({"a": "one"}, replace(GREEDY, rule=then))
+    asked = replace(GREEDY, rule=now, pool_version="pools-2", wave=2)
+    assert held({"a": "one"}, earlier, asked) == (["a"] if holds else [])
+
+
+def test_other_parameters_or_another_model_make_every_row_anew():
+    earlier = knowledge_of({"a": "one"}, RELAXED)
+    stricter = GenerationSettings(relaxed=RelaxedSettings(floor=0.4))
+    assert held({"a": "one"}, earlier, RELAXED, stricter) == []
+    assert held({"a": "one"}, earlier, RELAXED, GenerationSettings(max_new_tokens=9)) == []
+    assert held({"a": "one"}, earlier, replace(RELAXED, model="model-2")) == []
+    assert held({"a": "one"}, earlier, RELAXED) == ["a"]
+
+
+def test_tasks_get_the_earlier_text_of_their_own_entity():
+    earlier = knowledge_of({"a": "one", "b": "two", "bad": "y"}, errors=["bad"])
+    tasks = with_previous_text(tasks_for({"b": "new", "c": "new", "bad": "new"}), earlier)
+    assert tasks["previous_ids"].to_pylist() == [[66], [], []]
+    requests = requests_of(tasks, 9, 99)
+    assert [request.previous_ids is None for request in requests] == [False, True, True]
+    assert requests[0].previous_ids.tolist() == [66]
