@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jobs.decoding_arms import (
+    BUDGET,
     PARTS,
     PLAIN,
     PUBLISHED,
@@ -18,7 +19,7 @@ from jobs.decoding_arms import (
 from jobs.step_limit import Machine, ModelSize, StepShape, least_seconds
 
 ALL = "all"  # kinds together
-OURS = (STRICT, RELAXED)
+OURS = (STRICT, RELAXED, BUDGET)
 Outcomes = Mapping[tuple[int, str, str], Sequence[Outcome]]  # (batch size, arm, kind), by block
 Prompts = Mapping[str, int]  # request key -> prompt tokens
 
@@ -59,7 +60,10 @@ def summarise(
     for batch, arm in dict.fromkeys((batch, arm) for batch, arm, _ in outcomes):
         for kind, parts in [*((kind, [kind]) for kind in kinds), (ALL, kinds)]:
             by_kind = [outcomes[batch, arm, part] for part in parts]
-            plain = [outcomes[batch, PLAIN, part] for part in parts]
+            # Some arms ran on the first blocks only.
+            plain = [
+                outcomes[batch, PLAIN, part][: len(outcomes[batch, arm, part])] for part in parts
+            ]
             own = [outcome for part in by_kind for outcome in part]
             record = {"batch": batch, "arm": arm, "kind": kind}
             record |= _speed(own) | _against_plain(by_kind, plain) | _quality(own)
@@ -174,7 +178,7 @@ def totals(records: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None
     rate = {key: entry["tokens_per_second"] for key, entry in together.items()}
     best_plain = _best_batch(rate, PLAIN)
     best_transformers = _best_batch(rate, TRANSFORMERS)
-    to_plain = [entry["ratio_to_plain"] for (_, arm), entry in together.items() if arm in OURS]
+    to_plain = [entry["ratio_to_plain"] for entry in records if entry["arm"] in OURS]
     overheads = [
         together[16, arm]["step"]["overhead_share"] for arm in OURS if (16, arm) in together
     ]

@@ -125,7 +125,7 @@ def _arms(config: RunConfig, pools: Path, tokenizer: ChatTokenizer) -> dict[str,
     measured, rows = engine.costs, config.engine.batch_rows
     arms = {TRANSFORMERS: transformers_arm(reference, config, tokenizer, rows)}
     for name in ARMS[1:]:
-        engine.costs = replace(measured, seconds=measured.seconds.copy())
+        engine.costs = measured.copy()
         drafter = make_drafter(config, engine, name, pools, tokenizer.fingerprint)
         rule = make_rule(name, config.generation, engine.stops)
         arms[name] = engine_arm(engine, drafter, rule)

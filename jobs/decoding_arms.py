@@ -16,6 +16,7 @@ from jobs.generation_actor import make_drafter, make_processors, make_rule
 from pipeline.config import RunConfig
 from pipeline.decoding_config import DraftSettings
 from pipeline.engine.budget import FREE, CostTable
+from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.engine import Engine, EngineStatistics
 from pipeline.engine.quality import QualityBudget
 from pipeline.engine.rules import Relaxed, Rule, Strict, TopKFloor
@@ -136,6 +137,8 @@ def engine_arm(engine: Engine, drafter: Drafter, rule: Rule, costs: CostTable | 
     def run(requests: Sequence[Request]) -> Outcome:
         engine.costs = learned
         engine.use(drafter, rule, costs)
+        if isinstance(drafter, DraftModelDrafter):
+            drafter.forget()  # it pays for its own prefill too
         engine.statistics = EngineStatistics()
         began = time.perf_counter()
         generations = {done.key: done for done in engine.generate(requests)}
@@ -162,7 +165,7 @@ def pool_drafters(
     config: RunConfig, engine: Engine, pools: Path, tokenizer: ChatTokenizer
 ) -> dict[str, Drafter]:
     """Who drafts from pools, by arm; `engine` may be any with the configured model."""
-    from_pools = config.model_copy(update={"drafts": DraftSettings()})
+    from_pools = config.model_copy(update={"drafts": DraftSettings(sources=config.drafts.sources)})
     frozen = PoolSet.open(pools, tokenizer.fingerprint)
     stop_words = _single_tokens(tokenizer)
     return {

@@ -137,17 +137,23 @@ def _make_draft_model(
     config: RunConfig, engine: Engine, rule: str, tokenizer: str
 ) -> DraftModelDrafter:
     """Drafts are drawn where the text is, with the same settings; else they are greedy."""
-    settings = draft_model_of(config)
     require_same_tokenizer(config, tokenizer)
-    return DraftModelDrafter(
-        load_model(settings),
+    model = load_model(draft_model_of(config))
+    file = cost_file(model, config.engine)
+    costs = read_costs(file)
+    drafter = DraftModelDrafter(
+        model,
         engine.runner.vocabulary,
         config.drafts.tokens,
         config.engine,
         make_processors(config.generation, engine.stops.ids),
         engine.costs,
         make_sampling(config.generation.sampling) if rule == "sampled" else None,
+        costs,
     )
+    if costs is None:
+        write_costs(file, drafter.costs)
+    return drafter
 
 
 def require_same_tokenizer(config: RunConfig, tokenizer: str) -> None:

@@ -82,6 +82,15 @@ class GenerationSettings(Settings):
     block_rows: Count = 64  # rows stored together; after a kill an actor's block is done again
 
     @model_validator(mode="after")
+    def _the_rule_reads_what_is_set(self) -> "GenerationSettings":
+        if self.rule != "sampled" and self.sampling != SamplingSettings():
+            raise ValueError(
+                f"rule: {self.rule} does not read generation.sampling; set rule: sampled, or "
+                "remove it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _lengths_agree(self) -> "GenerationSettings":
         if self.min_new_tokens > self.max_new_tokens:
             raise ValueError(
@@ -108,6 +117,11 @@ class DraftSettings(Settings):
     def _model_is_given(self) -> "DraftSettings":
         if self.source == "model" and self.model is None:
             raise ValueError("source: model needs drafts.model.path")
-        if self.source == "pools" and self.model is not None:
-            raise ValueError("drafts.model is set, but source: pools does not read it")
+        fields = type(self).model_fields
+        idle = {"model": ["sources"], "pools": ["model", "tokens"]}[self.source]
+        for name in idle:
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(
+                    f"drafts.{name} is set, but source: {self.source} does not read it"
+                )
         return self

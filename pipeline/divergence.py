@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pipeline.engine.branch import Branch
+from pipeline.engine.kv_cache import common_prefix
 from pipeline.engine.processors import Processors
 from pipeline.engine.row import Row
 from pipeline.engine.stops import Stops
@@ -44,19 +45,12 @@ def first_divergences(
     divergences = []
     for request in requests:
         ids, others = expected[request.key], got[request.key]
-        position = _common(ids, others)
+        position = common_prefix(ids, others)
         if position < max(len(ids), len(others)):
             scores = _scores(model, request, ids[:position], processors)
             wanted, other = (_score(scores, text, position, processors) for text in (ids, others))
             divergences.append(Divergence(request.key, position, wanted - other))
     return divergences
-
-
-def _common(ids: np.ndarray, others: np.ndarray) -> int:
-    """Tokens that both begin with."""
-    shorter = min(len(ids), len(others))
-    differs = np.flatnonzero(ids[:shorter] != others[:shorter])
-    return int(differs[0]) if len(differs) else shorter
 
 
 @torch.inference_mode()

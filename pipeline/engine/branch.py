@@ -42,6 +42,10 @@ class Branch:
         """The token at the end; only a branch with nodes has one."""
         return int(self.tree.token_ids[self.nodes[-1]])
 
+    def ends(self, stops: Stops) -> bool:
+        """Whether the token at the end would end the row."""
+        return self.last_token in stops.ids or stops.are_completed_by(self.output)
+
     @property
     def decision(self) -> int:
         """Index of the logits that follow the branch."""

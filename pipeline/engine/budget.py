@@ -15,15 +15,17 @@ import numpy as np
 from pipeline.engine.types import DraftTree
 
 _RATE = 0.1  # weight of one measured step in what the table says of such steps
+_LEAST_WEIGHT = 0.05  # squared; a step near a plain one is little proof of what drafts cost
 _WORTH = 1.02  # a gain below is within the errors of the table
 _CLEAR = 1.3  # a gain above needs no check
-_PLAIN_EVERY = 16  # steps
+_PLAIN_EVERY = 16  # steps between two plain ones, where drafts gain less than that
+_CHECK_EVERY = 64  # steps after which what seems worse is tried, however bad it seems
 _SURPRISE = 2.0  # a step that takes longer than so many times the expected tells of a neighbour
 
 
 @dataclass(frozen=True)
 class CostTable:
-    """Seconds of a step's forward pass, measured on this machine with this model.
+    """Seconds of a step without its drafting, measured on this machine with this model.
 
     Seconds never fall along the tokens of each row.
     """
@@ -58,14 +60,20 @@ class CostTable:
         """
         ratio = seconds / float(self.step_seconds(rows, np.array([tokens]), context)[0])
         change = _RATE * (min(max(ratio, 1.0 / _SURPRISE), _SURPRISE) - 1.0)
-        (left, most), (right, rest) = _around(self.per_row, tokens / max(rows, 1))
-        for place, share in _around(self.contexts, context):
-            for size, part in _around(self.rows, rows):
-                curve = self.seconds[place, size]
-                if left or not rest:
-                    curve[left] *= 1.0 + change * share * part * most
-                curve[right] *= 1.0 + change * share * part * rest
-                np.maximum.accumulate(curve, out=curve)
+        around = _around(self.per_row, tokens / max(rows, 1))
+        touched = [
+            (share * part * weight, self.seconds[place, size], entry)
+            for place, share in _around(self.contexts, context)
+            for size, part in _around(self.rows, rows)
+            for entry, weight in around
+            if weight and (entry or not around[1][1])
+        ]
+        # Divided so that what the table says of this very step moves by `change`.
+        change /= max(sum(weight**2 for weight, _, _ in touched), _LEAST_WEIGHT)
+        for weight, curve, entry in touched:
+            curve[entry] *= 1.0 + change * weight
+            np.minimum(curve[:entry], curve[entry], out=curve[:entry])
+            np.maximum(curve[entry + 1 :], curve[entry], out=curve[entry + 1 :])
 
 
 def _around(points: np.ndarray, value: float) -> tuple[tuple[int, float], tuple[int, float]]:
@@ -75,7 +83,7 @@ def _around(points: np.ndarray, value: float) -> tuple[tuple[int, float], tuple[
     return (low, 1.0 - (place - low)), (min(low + 1, len(points) - 1), place - low)
 
 
-# Where nodes cost nothing every draft is verified: for drafters that bring their own limits.
+# No limit: every draft is verified. For drafters that bring their own limits, and for tests.
 FREE = CostTable(np.array([1]), np.array([1]), np.array([1, 4096]), np.ones((1, 1, 2)))
 
 
@@ -83,41 +91,56 @@ class DraftBudget:
     """Cuts the trees of every step to what its cost table says they are worth."""
 
     def __init__(self, costs: CostTable) -> None:
+        """Reckon with `costs`, which may be refined meanwhile; under `FREE` nothing is cut."""
         self._costs = costs
         self._since_plain = 0  # steps
+        self._since_drafts = 0
 
     def afford(
-        self, trees: Sequence[DraftTree], rows: int, base_tokens: int, context: float
+        self,
+        trees: Sequence[DraftTree],
+        ready: int,
+        rows: int,
+        base_tokens: int,
+        context: float,
     ) -> list[DraftTree]:
         """Cut `trees` to the nodes that raise tokens per second.
 
-        `rows` yield one token each without drafts, from `base_tokens` packed tokens and a mean
-        `context` of cached ones. Those of them
-        that are pieces of other rows' prompts are due whatever is drafted, so their time is no
-        reason to draft. Where drafts gain little, a step goes without them now and then, so that
-        their gain stays a measured one.
+        Of `rows` rows in the step `ready` ones yield a token each without drafts; all together
+        bring `base_tokens` packed tokens and a mean `context` of cached ones. Pieces of prompts
+        among them are due whatever is drafted, so their time is no reason to draft: a ready row's
+        share of a step in which all rows decode is what a saved step is worth.
         """
         survival = np.concatenate([tree.survival for tree in trees]) if trees else np.empty(0)
-        if not len(survival):
+        if not len(survival) or self._costs is FREE:
             return list(trees)
         order = np.argsort(-survival, kind="stable")  # stable: a parent stays before its child
         extra = np.concatenate([[0.0], np.cumsum(survival[order])])  # (nodes + 1,)
-        tokens = base_tokens + np.arange(len(extra))
-        with_prompts = self._costs.step_seconds(rows, tokens, context)
-        alone = self._costs.step_seconds(rows, np.array([rows]), context)
-        goodput = (rows + extra) / (alone + with_prompts - with_prompts[0])
-        best = int(np.argmax(goodput))
-        if not self._pays(float(goodput[best] / goodput[0])):
-            best = 0
+        with_prompts = self._costs.step_seconds(rows, base_tokens + np.arange(len(extra)), context)
+        alone = ready / rows * self._costs.step_seconds(rows, np.array([rows]), context)
+        best = self._choose((ready + extra) / (alone + with_prompts - with_prompts[0]))
         keep = np.zeros(len(survival), bool)
         keep[order[:best]] = True
         bounds = np.cumsum([len(tree) for tree in trees])[:-1]
         return [tree.prefix(part) for tree, part in zip(trees, np.split(keep, bounds), strict=True)]
 
-    def _pays(self, gain: float) -> bool:
-        """Whether drafts that promise to be `gain` times as fast are verified in this step."""
+    def _choose(self, goodput: np.ndarray) -> int:
+        """Number of nodes, by tokens per second with 0, 1, 2, ... of them.
+
+        Both plain steps and drafts are tried now and then where they seem worse: a table that is
+        wrong about what is never done would stay wrong.
+        """
+        best = int(np.argmax(goodput))
+        gain = float(goodput[best] / goodput[0])
         self._since_plain += 1
-        if gain < _WORTH or (gain < _CLEAR and self._since_plain > _PLAIN_EVERY):
-            self._since_plain = 0
-            return False
-        return True
+        self._since_drafts += 1
+        if gain < _WORTH:
+            drafts = self._since_drafts > _CHECK_EVERY
+            best = 1 + int(np.argmax(goodput[1:]))
+        else:
+            drafts = self._since_plain <= (_PLAIN_EVERY if gain < _CLEAR else _CHECK_EVERY)
+        if drafts:
+            self._since_drafts = 0
+            return best
+        self._since_plain = 0
+        return 0

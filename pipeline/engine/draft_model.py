@@ -68,10 +68,10 @@ class DraftModelDrafter:
             self._runner = ModelRunner(model, settings.batch_rows, self._length)
         except ModelError as error:
             raise ModelError(f"drafts.model: {error}") from error
-        self._costs = costs or measure_costs(self._runner, settings.batch_rows)
+        self.costs = (costs or measure_costs(self._runner, settings.batch_rows)).copy()
         self._target_costs = target_costs
         self._most = tokens
-        self._lengths = ChainLength(tokens, target_costs, self._costs)
+        self._lengths = ChainLength(tokens, target_costs, self.costs)
         self._processors = processors
         self._sampling = sampling
         self._free = set(range(settings.batch_rows))  # slots
@@ -97,6 +97,12 @@ class DraftModelDrafter:
         """Learn how many drafts stay."""
         self._lengths.observe(trees, outcomes)
         self._account.observe(outcomes)
+
+    def forget(self) -> None:
+        """Let no prompt reuse what was read for another; not while rows are in flight."""
+        self._followers.clear()
+        self._free = set(range(len(self._runner.cache.keys[0])))
+        self._runner.cache.forget()
 
     def expected_speedup(self) -> float:
         """Tokens per second against plain decoding, if verifying drafts cost nothing.
@@ -166,7 +172,7 @@ class DraftModelDrafter:
             seconds = time.perf_counter() - began
             self._account.passes += 1
             if num_tokens <= 2 * len(going_on):  # reading a prompt would tell of something else
-                self._costs.refine(len(going_on), num_tokens, _context(going_on), seconds)
+                self.costs.refine(len(going_on), num_tokens, _context(going_on), seconds)
                 self._account.short_passes += 1
                 self._account.short_seconds += seconds
 

@@ -29,7 +29,6 @@ class EngineStatistics:
 
     steps: int = 0
     packed_tokens: int = 0
-    new_tokens: int = 0
     draft: float = 0.0
     forward: float = 0.0
     verify: float = 0.0
@@ -62,6 +61,7 @@ class Engine:
         self.stops = stops
         self._processors = processors
         self._scheduler = self._new_scheduler()
+        self._is_generating = False
         self.use(NoDraft(), Strict())
 
     def use(self, drafter: Drafter, rule: Rule, costs: CostTable | None = None) -> None:
@@ -82,25 +82,29 @@ class Engine:
         """Queue requests, also while others are in flight; `step` or `generate` finishes them.
 
         Raises:
-            ValueError: two requests in flight would have one key.
+            ValueError: two requests in flight would have one key; none of them is queued.
         """
         self._scheduler.submit(requests)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Generation]:
-        """Finish all `requests`; generations come as they end, each request exactly once.
+        """Finish all `requests`, and what was submitted before or is meanwhile, each exactly once.
 
-        Rows that are in flight when the iterator is closed, or ends with an exception, are dropped.
+        Generations come as they end. Rows that are in flight when the iterator is closed, or ends
+        with an exception, are dropped.
 
         Raises:
             RuntimeError: another call has not ended; `submit` adds rows to it.
+            ValueError: see `submit`.
         """
-        if self._is_busy:
+        if self._is_generating:
             raise RuntimeError("another `generate` has not ended; add rows to it with `submit`")
         self.submit(requests)
+        self._is_generating = True
         try:
             while self._is_busy:
                 yield from self.step()
         finally:
+            self._is_generating = False
             if self._is_busy:
                 self._scheduler = self._new_scheduler()
 
@@ -121,7 +125,8 @@ class Engine:
         if not rows:
             return self._scheduler.retire()
         trees = self._propose(rows)
-        self.statistics.draft += clock.lap()
+        drafting = clock.lap()
+        self.statistics.draft += drafting
         step = pack(rows, trees, self.runner.layout)
         self.statistics.bookkeeping += clock.lap()
         logits = self.runner.forward(step)
@@ -137,11 +142,10 @@ class Engine:
         self._drafter.observe([walk.tree for walk in walks], [walk.outcomes for walk in walks])
         self.statistics.steps += 1
         self.statistics.packed_tokens += len(step)
-        self.statistics.new_tokens += sum(len(done.token_ids) for done in finished)
         self.statistics.bookkeeping += clock.lap()
         if is_decoding:  # pieces of prompts would tell the cost table of something else
             whole = time.perf_counter() - began
-            self.costs.refine(len(rows), len(step), context, whole)
+            self.costs.refine(len(rows), len(step), context, whole - drafting)
             self.statistics.decoding += whole
             self.statistics.decoding_overhead += whole - seconds
         return finished
@@ -152,12 +156,15 @@ class Engine:
         drafts = self._drafter.propose(ready, self._settings.draft_nodes)
         fitting = [self._fit(row, tree) for row, tree in zip(ready, drafts, strict=True)]
         base_tokens = sum(row.chunk for row in rows)
-        cut = self._budget.afford(fitting, len(ready), base_tokens, _mean_context(ready))
-        affordable = iter(cut)
+        affordable = iter(
+            self._budget.afford(fitting, len(ready), len(rows), base_tokens, _mean_context(rows))
+        )
         return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
 
     def _fit(self, row: Row, tree: DraftTree) -> DraftTree:
         """Cut a tree to the room behind the row's tokens, and before the first unknown token."""
+        if not row.trusts_drafts:
+            return DraftTree.empty()
         room = self._cache.max_length - len(row.tokens)
         unknown = (tree.token_ids < 0) | (tree.token_ids >= self.runner.vocabulary)
         if unknown.any():  # parents come before children, so what comes before is a tree
@@ -167,7 +174,11 @@ class Engine:
     def _commit(self, rows: Sequence[Row], walks: Sequence[Walk]) -> None:
         """Keep the keys and values of prompts and accepted nodes."""
         for row in rows:
-            row.num_cached += row.chunk
+            if row.must_repeat:
+                row.must_repeat = False
+                self._cache.erase(row.slot, row.num_cached)
+            else:
+                row.num_cached += row.chunk
         starts = [walk.row.num_cached for walk in walks]
         self._cache.keep([walk.row.slot for walk in walks], starts, [walk.path for walk in walks])
         for walk in walks:

@@ -15,7 +15,7 @@ from pipeline.engine.packing import Step
 
 
 class KVCache:
-    """The arena, and the duck-typed `cache` argument of a transformers model.
+    """The arena; `runner` hands it to a model as its cache.
 
     Bytes: 2 x layers x rows x length x heads x head_dim x bytes per element.
     """
@@ -44,10 +44,6 @@ class KVCache:
     def num_heads(self) -> int:
         """Key-value heads."""
         return self.keys.shape[3]
-
-    def get_seq_length(self, *_: Any) -> int:
-        """Asked for by some models; positions are always given, so it decides nothing."""
-        return 0
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, kwargs: dict[str, Any]
@@ -101,11 +97,11 @@ class KVCache:
         self.remember(slot, prompt[: lengths[donor]])
         return lengths[donor]
 
-    def erase(self, slot: int) -> None:
-        """Clear a slot that may hold NaNs: a masked key still spoils a sum if it is one."""
-        self.keys[:, slot] = 0.0
-        self.values[:, slot] = 0.0
-        self.remember(slot, np.empty(0, np.int32))
+    def erase(self, slot: int, start: int = 0) -> None:
+        """Clear a slot that may hold NaNs from `start` on: a masked one still spoils a sum."""
+        self.keys[:, slot, start:] = 0.0
+        self.values[:, slot, start:] = 0.0
+        self.remember(slot, self._contents[slot][:start])
 
     def move(self, source: int, target: int) -> None:
         """Move a row to another slot, unless that slot happens to hold the same and more."""

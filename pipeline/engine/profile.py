@@ -13,11 +13,11 @@ from pipeline.engine.types import ROOT, DraftTree, Request
 # Mean tokens of a row that are measured. The first few drafts cost more than the next, because
 # they end the kernels' special cases for one token per row.
 _PER_ROW = (1, 1.2, 1.5, 2, 3, 4, 8, 16, 32)
-_MOST_TOKENS = 128  # beyond, time goes on along the last slope
+_MOST_TOKENS = {"cpu": 128, "cuda": 2048}  # beyond, time goes on along the last slope
 _FAR = 100_000  # tokens per row; the table's end
 
 
-def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 3) -> CostTable:
+def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 5) -> CostTable:
     """Time steps of 1, a quarter of and all `batch_rows` rows with short and with long contexts.
 
     Takes seconds on a CPU; the KV cache holds nothing worth keeping afterwards.
@@ -38,7 +38,8 @@ def _curve(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens per row, and seconds of a step of `rows` rows with so many; never falling."""
     room = runner.cache.max_length - context
-    means = [n for n in _PER_ROW if n <= 2 or rows * n <= _MOST_TOKENS]
+    most = _MOST_TOKENS.get(runner.device.type, _MOST_TOKENS["cpu"])
+    means = [n for n in _PER_ROW if n <= 2 or rows * n <= most]
     widths = [np.minimum(_widths(rows, n), room) for n in means if n <= room]
     steps = [_step(runner, context, width) for width in widths]
     runner.forward(steps[-1])  # the first pass warms up
@@ -51,8 +52,9 @@ def _curve(
 
 
 def _extended(measured: np.ndarray, curve: np.ndarray, per_row: np.ndarray) -> np.ndarray:
-    """The curve at all of `per_row`, going on along its mean slope where it was not measured."""
-    slope = (curve[-1] - curve[0]) / (measured[-1] - measured[0])
+    """The curve at all of `per_row`, going on along the slope of its second half."""
+    half = int(np.searchsorted(measured, measured[-1] / 2))
+    slope = (curve[-1] - curve[half]) / (measured[-1] - measured[half])
     beyond = np.maximum(per_row - measured[-1], 0)
     return np.interp(per_row, measured, curve) + slope * beyond
 

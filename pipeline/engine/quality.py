@@ -18,9 +18,8 @@ class QualityBudget:
 
     def __init__(self, nats_per_token: float) -> None:
         self._allowed = nats_per_token
-        self._balance = min(
-            _FIRST * nats_per_token, _MOST
-        )  # not cut at 0: a debt that is forgiven is overdrawn for good
+        # Never cut at 0: a debt that is forgiven is overdrawn for good.
+        self._balance = min(_FIRST * nats_per_token, _MOST)
 
     @property
     def tolerance(self) -> float:

@@ -22,6 +22,8 @@ class Row:
         self.chunk = 0  # pending tokens computed in this step
         self.finish_reason = ""
         self.error = ""
+        self.trusts_drafts = True  # until a draft leads to numbers that are none
+        self.must_repeat = False  # whether this step's result is void, because of such a draft
         self.statistics = RowStatistics()
         self._buffer = np.empty(len(prompt) + request.max_new_tokens, np.int32)
         self._buffer[: len(prompt)] = prompt
@@ -71,14 +73,14 @@ class Row:
 
         Stops are judged here, in token order; the length comes last.
         """
+        self.statistics.relaxed_tokens += cost > 0.0
+        self.statistics.relaxed_cost += cost
         if token in stops.ids:
             self.finish_reason = "stop"
             return False
         self._buffer[self._num_tokens] = token
         self._num_tokens += 1
         self._distinct[token] = None
-        self.statistics.relaxed_tokens += cost > 0.0
-        self.statistics.relaxed_cost += cost
         if stops.are_completed_by(self.output):
             self.finish_reason = "stop"
         elif not self.num_remaining:

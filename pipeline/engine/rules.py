@@ -172,7 +172,10 @@ class Relaxed:
         best = log_probabilities.amax(-1)
         offered = log_probabilities[row, torch.from_numpy(tokens.astype(np.int64))]
         is_good = ((offered >= floors[row, 0]) | (offered == best[row])).cpu().numpy()
-        costs = (best[row] - offered).cpu().numpy()
+        # A tie gives up nothing, but is another token than the strict rule's all the same.
+        strict = scores.argmax(-1).cpu().numpy()[row]
+        least = np.where(tokens == strict, 0.0, np.finfo(np.float32).tiny)
+        costs = np.maximum((best[row] - offered).cpu().numpy(), least)
         bounds = np.cumsum([len(nodes) for nodes in children])[:-1]
         return [
             self._preferred(branch, nodes[good], cost[good])

@@ -32,11 +32,15 @@ class Scheduler:
         return bool(self._waiting or self._active or self._refused)
 
     def submit(self, requests: Iterable[Request]) -> None:
-        """Queue requests; one that can never run becomes a generation with an error."""
+        """Queue requests, all or none; one that can never run becomes an error."""
+        requests = list(requests)
+        keys = set(self._keys)
         for request in requests:
-            if request.key in self._keys:
+            if request.key in keys:
                 raise ValueError(f"two requests have the key {request.key!r}")
-            self._keys.add(request.key)
+            keys.add(request.key)
+        self._keys = keys
+        for request in requests:
             problem = self._problem_of(request)
             if problem:
                 self._refused.append(_refusal(request, problem))
@@ -105,7 +109,7 @@ class Scheduler:
     def _is_better_off_waiting(self, row: Row) -> bool:
         """Whether a row before this one is just computing a prefix that both share."""
         prompt = row.request.prompt_ids
-        if row.num_cached >= len(prompt) - 1:
+        if row.is_started or row.num_cached >= len(prompt) - 1:
             return False
         for other in self._active[: row.slot]:
             if other.chunk > 1:

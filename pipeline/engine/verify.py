@@ -54,26 +54,36 @@ class Verifier:
             grown = [longer for branch, verdict in judged for longer in branch.grown(verdict)]
             active = []
             for branch in grown:
-                if branch.last_token in self._stops.ids:  # behind it nothing counts
+                if branch.ends(self._stops):  # behind it nothing counts
                     furthest[branch.row.slot] = branch, branch.last_token
                 else:
                     active.append(branch)
         walks = [
             take(branch, token, self._stops)
             for branch, token in furthest.values()
-            if not branch.row.error
+            if not (branch.row.error or branch.row.must_repeat)
         ]
         self._rule.observe(walks)
         return walks
 
 
 def _sound(branches: list[Branch], scores: torch.Tensor) -> tuple[list[Branch], torch.Tensor]:
-    """The branches whose logits are numbers, and those logits; the rows of the others fail."""
+    """The branches of rows whose logits are numbers, and those logits.
+
+    A masked key that is no number spoils its whole row, so drafts may be at fault: a row that has
+    any is to be computed again without. Else it fails.
+    """
     is_finite = scores.amax(-1).isfinite().tolist()
     if all(is_finite):
         return branches, scores
     for branch, finite in zip(branches, is_finite, strict=True):
-        if not finite:
+        if not finite and len(branch.tree):
+            branch.row.trusts_drafts, branch.row.must_repeat = False, True
+        elif not finite:
             branch.row.fail("the model's logits are not finite; another dtype may help")
-    keep = [number for number, branch in enumerate(branches) if not branch.row.error]
+    keep = [
+        number
+        for number, branch in enumerate(branches)
+        if not (branch.row.error or branch.row.must_repeat)
+    ]
     return [branches[number] for number in keep], scores[keep]

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.engine import packing
 from pipeline.engine.attention import masked_attention
-from pipeline.engine.cascade import attend_text, cascade_attention, is_supported, plan_runs
+from pipeline.engine.cascade import Cascade, attend_text, cascade_attention, is_supported, plan_runs
 from pipeline.engine.packing import Layout, pack
 from pipeline.engine.row import Row
 from pipeline.engine.runner import ModelRunner
@@ -68,8 +68,8 @@ def test_the_cascade_is_as_near_to_float32_as_masked_attention(dtype, fold, case
         return Layout(MAX_LENGTH, WINDOWS, fold, kind, CUDA, DIM)
 
     step, exact = (pack(rows, trees, layout(kind)) for kind in (dtype, torch.float32))
-    assert step.attention is not None
-    assert exact.cascade is None
+    assert isinstance(step.attention, Cascade)
+    assert not isinstance(exact.attention, Cascade)
     monkeypatch.setattr(packing, "is_supported", lambda *_: False)
     masked = pack(rows, trees, layout(dtype))
     torch.manual_seed(0)
@@ -127,12 +127,12 @@ def test_a_model_in_half_precision_is_as_near_to_float32_either_way(
         rows[1].num_cached, rows[1].chunk = 5, 4
         trees = [tree_of([-1, -1, *range(12)]), tree_of([-1, 0, -1])]
         second = pack(rows, trees, runner.layout)
-        return torch.cat([first, runner.forward(second)]).float(), second.cascade
+        return torch.cat([first, runner.forward(second)]).float(), second.attention
 
     truth, none = logits(torch.float32)
     ours, some = logits(torch.bfloat16)
-    assert none is None
-    assert some is not None
+    assert not isinstance(none, Cascade)
+    assert isinstance(some, Cascade)
     monkeypatch.setattr(packing, "is_supported", lambda *_: False)
     masked, _ = logits(torch.bfloat16)
     spread = truth.std()

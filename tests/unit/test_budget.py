@@ -19,7 +19,7 @@ def one_context(rows, per_row, seconds):
 
 
 def afford_once(trees, rows, base_tokens, costs):
-    return DraftBudget(costs).afford(trees, rows, base_tokens, CONTEXT)
+    return DraftBudget(costs).afford(trees, rows, rows, base_tokens, CONTEXT)
 
 
 def chain_or_tree(random, size):
@@ -123,11 +123,59 @@ def a_chain(survival):
     return DraftTree(zeros.astype("i4"), parents, claims, zeros.astype("i1"), zeros.astype("i4"))
 
 
-@pytest.mark.parametrize(("survival", "plain_steps"), [(0.1, 5), (0.9, 0), (0.01, 100)])
-def test_where_drafts_gain_little_a_step_goes_without_now_and_then(survival, plain_steps):
-    budget = DraftBudget(FREE)
-    kept = [len(budget.afford([a_chain([survival])], 1, 1, CONTEXT)[0]) for _ in range(100)]
+@pytest.mark.parametrize(("survival", "plain_steps"), [(0.1, 11), (0.9, 3), (0.01, 197)])
+def test_what_seems_worse_is_tried_now_and_then(survival, plain_steps):
+    """Where drafts gain little, every 17th step; in any case every 65th, drafts as well."""
+    budget = DraftBudget(table(0.0))
+    kept = [len(budget.afford([a_chain([survival])], 1, 1, 1, CONTEXT)[0]) for _ in range(200)]
     assert kept.count(0) == plain_steps
+
+
+@pytest.mark.parametrize("plain_is_dear", [1.5, 3.0])
+def test_a_table_that_is_wrong_about_plain_steps_mends_itself(plain_is_dear):
+    """Drafts of little worth look good beside it, until plain steps have been measured."""
+    costs = one_context([1, 16], [1, 2, 64], [[plain_is_dear, plain_is_dear, 99.0]] * 2)
+    assert share_of_drafts(costs, [0.3, 0.1], plain=1.0, per_node=0.4) < 0.1
+
+
+@pytest.mark.parametrize("drafts_are_dear", [1.5, 3.0])
+def test_a_table_that_is_wrong_about_drafts_mends_itself(drafts_are_dear):
+    costs = one_context([1, 16], [1, 2, 64], [[1.0, 1.1 * drafts_are_dear, 99.0]] * 2)
+    assert share_of_drafts(costs, [0.9, 0.1], plain=1.0, per_node=0.1) > 0.8
+
+
+def share_of_drafts(costs, survival, plain, per_node):
+    """Share of the last of many steps of one row that verify drafts, each measured truly."""
+    budget, drafted = DraftBudget(costs), []
+    for _ in range(4000):
+        nodes = len(budget.afford([a_chain(survival)], 1, 1, 1, CONTEXT)[0])
+        costs.refine(1, 1 + nodes, CONTEXT, plain + per_node * nodes)
+        drafted.append(nodes > 0)
+    return np.mean(drafted[-1000:])
+
+
+def test_under_no_limit_nothing_is_cut():
+    budget = DraftBudget(FREE)
+    for _ in range(200):
+        assert len(budget.afford([a_chain([0.001])], 64, 64, 64, CONTEXT)[0]) == 1
+
+
+@pytest.mark.parametrize("tokens", [4, 6, 7])
+def test_a_measured_step_moves_what_the_table_says_of_it_by_a_tenth(tokens):
+    """Whether it falls on entries or between them."""
+    costs = CostTable(
+        np.array([100, 300]), np.array([1, 4]), np.array([1, 2, 4]), np.ones((2, 2, 3))
+    )
+    costs.refine(rows=4, tokens=tokens, context=200, seconds=1.5)
+    said = costs.step_seconds(4, np.array([tokens]), 200)[0]
+    assert said == pytest.approx(1.05, abs=0.011)
+
+
+def test_a_ready_row_is_worth_its_share_of_a_step_in_which_all_decode():
+    costs = one_context([1, 16], [1, 2, 64], [[0.2, 0.21, 1.0], [1.0, 2.0, 64.0]])
+    trees = [a_chain([0.3])]
+    alone = DraftBudget(costs).afford(trees, 1, 16, 200, CONTEXT)
+    assert len(alone[0]) == 0  # a sixteenth of a second for a token, a node costs as much
 
 
 def test_costs_follow_the_context():

@@ -1,11 +1,13 @@
 """What the engine does around decoding; that it decodes exactly is tested in test_exactness."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from pipeline.config import EngineSettings
-from pipeline.engine.budget import FREE
+from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Relaxed, Strict, TopKFloor
@@ -152,6 +154,7 @@ def test_two_rows_of_one_key_are_refused(tiny_model):
     twice = [Request("a", prompt, 3) for prompt in make_prompts(2)]
     with pytest.raises(ValueError, match="key 'a'"):
         list(engine.generate(twice))
+    assert len(list(engine.generate(twice[:1]))) == 1  # nothing of the refused call is left
 
 
 def test_an_unknown_token_id_is_one_error_row(tiny_model):
@@ -196,3 +199,65 @@ def test_drafts_of_another_vocabulary_change_nothing(vocabulary, tiny_model, noi
     assert [results[str(n)].token_ids.tolist() for n in range(len(prompts))] == truth
     drafted = sum(done.statistics.drafted_by_depth.sum() for done in results.values())
     assert drafted > 0
+
+
+class SlowDrafter(NoDraft):
+    """Takes its time to find nothing."""
+
+    def propose(self, rows, max_nodes):
+        time.sleep(0.02)
+        return super().propose(rows, max_nodes)
+
+
+def test_the_time_of_drafting_is_no_part_of_what_a_step_costs(tiny_model):
+    """It is spent before the budget decides; in the table it would be reckoned again."""
+    milliseconds = CostTable(
+        np.array([1]), np.array([1]), np.array([1, 4096]), np.full((1, 1, 2), 1e-3)
+    )
+    model = tiny_model("llama")
+    engine = Engine(model, SETTINGS, STOPS, Processors(STOPS.ids, PENALTY), costs=milliseconds)
+    engine.use(SlowDrafter(), Strict())
+    list(engine.generate([Request("a", np.array([5, 6], np.int32), 60)]))
+    assert engine.statistics.draft > 0.02 * 40
+    assert engine.costs.step_seconds(1, np.array([1]), 10)[0] < 0.015
+
+
+def test_generate_finishes_what_was_submitted_before(tiny_model):
+    engine = make_engine(tiny_model("llama"))
+    early, late = requests_for(make_prompts(2), 3)
+    engine.submit([early])
+    assert {done.key for done in engine.generate([late])} == {"0", "1"}
+
+
+def test_a_draft_that_makes_numbers_that_are_none_costs_a_step_not_the_row(
+    tiny_model, noise_drafter
+):
+    """Only drafts hold the token whose embedding is broken."""
+    prompts = [prompt[prompt != 7] for prompt in make_prompts(5)]
+    truth = [greedy(tiny_model("llama"), prompt).tolist() for prompt in prompts]
+    prompts = [prompt for prompt, text in zip(prompts, truth, strict=True) if 7 not in text]
+    truth = [text for text in truth if 7 not in text]
+    model = tiny_model("llama")
+    engine = make_engine(model)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7] = torch.nan
+    engine.use(noise_drafter(8), Strict(), FREE)  # every eighth node is the broken token
+    results = run(engine, requests_for(prompts))
+    assert len(truth) > 2
+    assert [results[str(n)].token_ids.tolist() for n in range(len(truth))] == truth
+
+
+def test_a_row_that_has_begun_waits_for_nobody(tiny_model):
+    """It cannot take over a prefix any more, so waiting for one would only cost steps."""
+    random = np.random.default_rng(8)
+    short, shared = random.integers(3, 61, 20), random.integers(3, 61, 80)
+    prompts = [short, *(np.append(shared, token) for token in (3, 4))]
+    engine = make_engine(tiny_model("llama"), SETTINGS.model_copy(update={"prefill_tokens": 40}))
+    requests = [
+        Request(str(n), prompt.astype(np.int32), 1 if n == 0 else 8)
+        for n, prompt in enumerate(prompts)
+    ]
+    truth = [greedy(tiny_model("llama"), one.prompt_ids, one.max_new_tokens) for one in requests]
+    results = run(engine, requests)
+    assert all(np.array_equal(results[str(n)].token_ids, text) for n, text in enumerate(truth))
+    assert engine.statistics.steps <= 14

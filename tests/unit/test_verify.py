@@ -310,6 +310,31 @@ def test_a_walk_ends_at_a_stop_token_in_the_draft():
     assert walk.outcomes.tolist() == [1, 1, -1]
 
 
+def test_a_stop_that_was_relaxed_counts_too():
+    """LASER's code takes a stop token for another one; that is what it gives up most by."""
+    rule = Relaxed(TopKFloor(2, 0.1), NO_STOPS, "longest")
+    walk = walk_of(rule, logits_of([0.3, 0.5, 0.2]).repeat(2, 1), tree_of([0]))
+    assert walk.row.finish_reason == "stop"
+    assert walk.row.statistics.relaxed_tokens == 1
+    assert walk.cost == pytest.approx(math.log(0.5 / 0.3), abs=1e-5)
+
+
+def test_a_tie_is_another_token_and_costs_nothing():
+    rule = Relaxed(TopKFloor(1, 0.0), STOPS)
+    walk = walk_of(rule, torch.tensor([[0.0, 3.0, 0.0, 3.0]] * 2), tree_of([3]))
+    assert walk.row.output.tolist() == [3, 1]
+    assert walk.row.statistics.relaxed_tokens == 1
+    assert walk.cost == pytest.approx(0.0, abs=1e-30)
+
+
+def test_what_stands_behind_a_completed_stop_string_makes_no_branch_longer():
+    stops = Stops([], ["b"], lambda ids: "".join("abcde"[token] for token in ids))
+    rule = Relaxed(TopKFloor(5, 0.0), NO_STOPS, "longest")
+    tree = tree_of([1, 3, 0, 3, 4], [-1, 0, -1, 2, 1])  # "bde" ends at its "b", "ad" does not
+    logits = torch.zeros(6, 5) + torch.tensor([0.3, 0.2, 0.0, 0.1, 0.1])
+    assert walk_of(rule, logits, tree, stops=stops).row.output.tolist()[:2] == [0, 3]
+
+
 def test_a_walk_of_a_later_step_counts_its_own_tokens_only():
     row = row_of()
     take(Branch(row, tree_of([8]), 0, (0,), (0.5,)), 4, STOPS)
