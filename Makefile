@@ -22,7 +22,7 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 # A config that names none of the demo's assets runs without fetching them.
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
-.PHONY: help setup assets lock run refresh catalog embeddings groups knowledge pools inspect \
+.PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
 	features ctr comparison report bench bench-refresh bench-scale sweep test test-gpu check fix clean
 
 help: ## list the targets
@@ -50,6 +50,9 @@ refresh: $(INPUTS) ## run RUN over a changed catalog; rows of run PREVIOUS whose
 	@test -n "$(PREVIOUS)" -a -n "$(RUN)" || { \
 		echo 'error: name both runs, as in: make refresh PREVIOUS=monday RUN=tuesday' >&2; exit 2; }
 	$(PY) -m jobs.run_all $(OPTIONS) --set run=$(RUN) --set refresh.previous=$(PREVIOUS)
+
+status: $(INPUTS) ## how far a run is, from its folder: running, dead or done
+	$(PY) -m jobs.show_status $(OPTIONS)
 
 catalog: $(INPUTS) ## stage 1: raw files to users, items, interactions
 	$(PY) -m jobs.build_catalog $(OPTIONS)

@@ -1,0 +1,99 @@
+"""How far a run is, from its folder: running, dead or done.
+
+    python -m jobs.show_status --config conf/demo.yaml
+
+Looks only; takes no lock and writes nothing. Exit codes: 0 every stage is made, 6 some are not.
+"""
+
+import argparse
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jobs.cli import ROOT
+from jobs.waves import knowledge_name, last_wave
+from pipeline.config import RunConfig
+from pipeline.config_file import load_config
+from pipeline.errors import UserError
+from pipeline.parts import count_rows, list_parts
+from pipeline.store import Store
+
+UNFINISHED = 6  # exit code
+
+
+def datasets(config: RunConfig) -> list[str]:
+    """What a whole run makes, in order."""
+    waves = range(last_wave(config) + 1)
+    drafts_from_pools = config.drafts.source == "pools"
+    by_wave = [
+        name
+        for wave in waves
+        for name in (f"waves/{wave}/pools", knowledge_name(wave))
+        if name.endswith("knowledge") or (wave and drafts_from_pools)
+    ]
+    before = ["users", "items", "interactions", "embeddings", "groups"]
+    return [*before, *by_wave, "knowledge", "comparison", "features", "ctr", "report"]
+
+
+def lines(config: RunConfig, store: Store) -> Iterator[str]:
+    """The status for a terminal."""
+    yield f"{store.root}: {_who(store.root)}"
+    for name in datasets(config):
+        yield f"  {name:<20} {_state(store, name)}"
+    log = store.root / "run.log"
+    if log.is_file():
+        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+        age = time.time() - log.stat().st_mtime
+        yield f"last line of run.log, {age:.0f} s ago: {last[0] if last else '(empty)'}"
+
+
+def _state(store: Store, name: str) -> str:
+    """One dataset: made, in work or missing."""
+    manifest = store.manifest(name)
+    if manifest is not None:
+        stale = "" if store.is_consistent(name) else ", from older inputs"
+        return f"{manifest.num_rows} rows, {manifest.created}, {manifest.seconds:.0f} s{stale}"
+    stored = sum(map(count_rows, list_parts(store.path(name))))
+    return f"unfinished, {stored} rows stored" if store.path(name).is_dir() else "-"
+
+
+def _who(root: Path) -> str:
+    """Who writes the run."""
+    lock = root / "lock"
+    if not lock.is_file():
+        return "no job was ever started"
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return f"process {file.read() or 'unknown'} is writing it"
+    return "no job is running"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    arguments = parser.parse_args(argv)
+    path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
+    os.chdir(ROOT)
+    try:
+        config = load_config(path, arguments.set)
+        store = Store(config.artifacts / config.run)
+        for line in lines(config, store):
+            print(line)
+        made = all(store.is_consistent(name) for name in datasets(config))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0 if made else UNFINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
