@@ -94,7 +94,9 @@ def run(config: RunConfig, store: Store) -> None:
 def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
     """Users of the last wave whose prompt shows an interaction that it can do without."""
     tasks = wave_tasks(config, store, last_wave(config), identity, "")
-    tasks = tasks.filter(pc.and_(pc.equal(tasks["kind"], "user"), pc.greater(tasks["source_events"], 1)))
+    tasks = tasks.filter(
+        pc.and_(pc.equal(tasks["kind"], "user"), pc.greater(tasks["source_events"], 1))
+    )
     if not tasks.num_rows:
         raise DataError("the last wave has no user with a history; raise catalog.max_users")
     order = np.random.default_rng(config.seed).permutation(tasks.num_rows)

@@ -4,68 +4,128 @@
 
 Run by itself it builds the pools of every wave whose earlier waves are written;
 jobs.generate_knowledge calls it between waves. Pools are frozen: a wave reads them, no one writes.
+The manifest says how much the texts repeat each other, by group and by the wave that wrote them.
 """
 
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from jobs import cli
+from jobs.waves import earlier_run, knowledge_name, last_wave
 from pipeline.config import RunConfig
 from pipeline.language_model import load_tokenizer
 from pipeline.store import Plan, Store
+from retrieval_pools.diversity import by_wave
+from retrieval_pools.document import Document
 from retrieval_pools.pool import build_pools
 
 log = logging.getLogger("jobs.build_pools")
+
+# What a document is made of, and the order in which they are read: that of rows depends on actors.
+_COLUMNS = ["group_id", "token_ids", "error", "rule", "relaxed_tokens", "wave", "kind", "entity_id"]
+_ORDER = [(name, "ascending") for name in ("wave", "kind", "entity_id")]
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `waves/<n>/pools` for every wave that can have them."""
     tokenizer = load_tokenizer(config.language_model).fingerprint
-    for wave in range(1, config.generation.waves + 1):
-        if store.manifest(knowledge_name(wave - 1)) is None:
+    for wave in range(1, last_wave(config) + 1):
+        if not config.refresh.previous and store.manifest(knowledge_name(wave - 1)) is None:
             log.info("pools of wave %d need the knowledge of wave %d first", wave, wave - 1)
             return
         build_wave(config, store, wave, tokenizer)
 
 
 def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: str) -> Plan:
-    """Build the pools of one wave from all waves before it; return the plan they fulfil."""
-    earlier = [knowledge_name(number) for number in range(wave)]
+    """Build the pools of one wave from all texts before it; return the plan they fulfil.
+
+    In a refresh those are the texts of the earlier run, whether they still hold or not.
+    """
     name = f"waves/{wave}/pools"
-    plan = store.plan(
-        name, {"pools": config.pools, "tokenizer": tokenizer}, inputs=["groups", *earlier]
-    )
+    settings = {"pools": config.pools, "tokenizer": tokenizer}
+    waves = [knowledge_name(number) for number in range(wave)]
+    earlier = earlier_run(config)
+    if earlier is not None:
+        settings["earlier"] = earlier.require("knowledge").fingerprint
+        waves = []
+    plan = store.plan(name, settings, inputs=["groups", *waves])
     if plan.is_done:
         log.info("%s: up to date", name)
         return plan
-    documents = _documents(store, earlier)
-    pools = build_pools(documents, config.pools.depth, config.pools.max_tokens)
-    tokens = sum(len(text) for texts in documents.values() for text in texts)
-    plan.write_files(
-        lambda folder: pools.save(folder, tokenizer), tokens, {"groups": len(documents)}
+    source = earlier or store
+    model = source.require(knowledge_name(0)).settings["model"]  # all waves have the same
+    if earlier is not None:
+        knowledge = _regrouped(earlier.read("knowledge"), store.read("groups"))
+    else:
+        knowledge = pa.concat_tables([store.read(wave_name) for wave_name in waves])
+    documents = _documents(knowledge)
+    pools = build_pools(documents, config.pools.depth, config.pools.max_bytes)
+    facts = {
+        "groups": len(documents),
+        "documents": pools.num_documents,
+        "relaxed": pools.num_relaxed,
+        "diversity": _diversity(documents),
+    }
+    plan.write_files(lambda folder: pools.save(folder, tokenizer, model), pools.num_tokens, facts)
+    log.info(
+        "%s: %d groups, %d texts (%d relaxed), %d tokens; %s",
+        name,
+        len(documents),
+        pools.num_documents,
+        pools.num_relaxed,
+        pools.num_tokens,
+        _drift(facts["diversity"]["all"]),
     )
-    log.info("%s: %d groups, %d tokens", name, len(documents), tokens)
     return plan
 
 
-def knowledge_name(wave: int) -> str:
-    """Dataset of one wave's knowledge."""
-    return f"waves/{wave}/knowledge"
+def _regrouped(knowledge: pa.Table, groups: pa.Table) -> pa.Table:
+    """KNOWLEDGE of an earlier run under the groups of today, without who has left the catalog."""
+    names = ("kind", "entity_id", "group_id")
+    rows = zip(*(groups[name].to_pylist() for name in names), strict=True)
+    today = {(kind, entity): group for kind, entity, group in rows}
+    entities = zip(*(knowledge[name].to_pylist() for name in names[:2]), strict=True)
+    owner = pa.array([today.get(entity) for entity in entities], pa.string())
+    place = knowledge.schema.get_field_index("group_id")
+    regrouped = knowledge.set_column(place, "group_id", owner)
+    return regrouped.filter(owner.is_valid())
 
 
-def _documents(store: Store, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
-    """Token ids of every text without error, by group, in the order of the waves."""
-    documents: dict[str, list[np.ndarray]] = defaultdict(list)
-    for name in names:
-        knowledge = store.read(name).select(["group_id", "token_ids", "error"])
-        for row in knowledge.to_pylist():
-            if row["token_ids"] and not row["error"]:
-                documents[row["group_id"]].append(np.array(row["token_ids"], np.int32))
+def _documents(knowledge: pa.Table) -> dict[str, list[Document]]:
+    """Every text without error, by group, in the order of the waves.
+
+    A row of the relaxed rule that relaxed nothing holds the greedy text.
+    """
+    documents: dict[str, list[Document]] = defaultdict(list)
+    for row in knowledge.select(_COLUMNS).sort_by(_ORDER).to_pylist():
+        if row["token_ids"] and not row["error"]:
+            is_relaxed = row["rule"] == "relaxed" and row["relaxed_tokens"] > 0
+            text = np.array(row["token_ids"], np.int32)
+            documents[row["group_id"]].append(Document(text, is_relaxed, row["wave"]))
     return dict(documents)
+
+
+def _diversity(documents: Mapping[str, Sequence[Document]]) -> dict[str, Any]:
+    """Of all texts and of each group's, those that found no room included."""
+    return {
+        "all": by_wave([document for group in documents.values() for document in group]),
+        "groups": {name: by_wave(documents[name]) for name in sorted(documents)},
+    }
+
+
+def _drift(diversity: Mapping[str, Any]) -> str:
+    """How alike the texts of each wave are, in words."""
+    waves = [f"{wave}: {measured['similarity']}" for wave, measured in diversity["waves"].items()]
+    return (
+        f"distinct 3-grams {diversity['distinct_3']}, similarity {diversity['similarity']} "
+        f"(by wave {', '.join(waves)})"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,8 +10,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pipeline.config import RunConfig
@@ -23,16 +24,27 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pipeline", "retrieval_pools", "features")
 log = logging.getLogger("jobs")
 
-Job = Callable[[RunConfig, Store], None]
+Job = Callable[..., None]  # of a RunConfig, a Store, and what `options` names
 
 
-def main(job: Job, description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Parse the arguments, run `job`, and return its exit code."""
+def main(
+    job: Job,
+    description: str | None,
+    argv: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> int:
+    """Parse the arguments, run `job`, and return its exit code.
+
+    `options` are further arguments, with their help; `job` gets them by name, None where absent.
+    """
+    options = options or {}
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    for name, explanation in options.items():
+        parser.add_argument(f"--{name}", help=explanation)
     arguments = parser.parse_args(argv)
     path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
@@ -42,8 +54,9 @@ def main(job: Job, description: str | None, argv: Sequence[str] | None = None) -
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     store = Store(config.artifacts / config.run)
+    given = {name: getattr(arguments, name) for name in options}
     with _logging_to(store.root):
-        return _run(job, config, store)
+        return _run(partial(job, **given), config, store)
 
 
 def _run(job: Job, config: RunConfig, store: Store) -> int:

@@ -47,6 +47,8 @@ class Sources(NamedTuple):
     local: Index  # own and previous texts of all rows; suffixes made for one row at a time
     group: Index  # one slice of suffixes per group
     everything: Index
+    group_marks: np.ndarray  # int64, the suffixes of relaxed text, see `marks`
+    global_marks: np.ndarray
 
 
 class Cells(NamedTuple):
@@ -116,7 +118,8 @@ flag, integer, real, nothing, row = (
 )
 ids = array(np.int32, readonly=True)
 index = types.NamedUniTuple(ids, 2, Index)
-sources = types.NamedUniTuple(index, 3, Sources)
+marks = array(np.int64, readonly=True)
+sources = types.NamedTuple((*[index] * 3, *[marks] * 2), Sources)
 cells = types.NamedTuple((*[ids] * 4, array(np.float64, readonly=True)), Cells)
 limits = types.NamedTuple((*[integer] * 3, real), Limits)
 growth = types.NamedTuple(
@@ -129,6 +132,7 @@ trees = types.NamedTuple(tuple(map(array, _TREES)), Trees)
 # Every file of this package that compiled code is made of.
 COMPILED_FILES = (
     "compiled.py",
+    "marks.py",
     "suffix_array.py",
     "trie.py",
     "matching.py",

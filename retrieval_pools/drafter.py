@@ -44,9 +44,13 @@ class PoolDrafter:
         self._use = frozenset(use)
         self._limits = Limits(pools.depth, _LONGEST_MATCH, depth, floor)
         self._groups = pools.groups if "group" in self._use else {}
-        self._group = Index(pools.tokens, pools.group_suffixes)
         everything = pools.global_suffixes if "global" in self._use else _NO_TEXT
-        self._everything = Index(pools.tokens, everything)
+        self._pools = (
+            Index(pools.tokens, pools.group_suffixes),
+            Index(pools.tokens, everything),
+            pools.group_marks,
+            pools.global_marks,
+        )
 
     def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
         """Give one tree of at most `max_nodes` nodes for every row, nodes by survival."""
@@ -54,7 +58,7 @@ class PoolDrafter:
             return [DraftTree.empty() for _ in rows]
         text, places = self._lay_out(rows)
         local = np.empty(2 * MATCHES * OCCURRENCES, np.int32)
-        sources = Sources(Index(text, read_only(local)), self._group, self._everything)
+        sources = Sources(Index(text, read_only(local)), *self._pools)
         own = "own" in self._use
         drafted = draft(
             places, sources, local, own, self.calibration.cells, self._limits, max_nodes

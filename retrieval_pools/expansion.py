@@ -4,6 +4,8 @@ A draft node carries a *state*, an interval of suffixes, for every match that le
 guess appears twice, and a node's children come from all sources that know it. A child's survival
 is its parent's times P(accepted | parent accepted), the highest that any of its states claims, so
 nodes are taken in the order of their survival, parents first, and the first n are the best n.
+
+An occurrence in relaxed text counts half, so weights are counted in halves.
 """
 
 from typing import Any
@@ -33,6 +35,7 @@ from retrieval_pools.compiled import (
     sources,
     trees,
 )
+from retrieval_pools.marks import marked
 from retrieval_pools.matching import (
     GLOBAL,
     GROUP,
@@ -49,7 +52,7 @@ from retrieval_pools.trie import children
 
 # Places in own or previous text that follow the row's last token, most recent first.
 _CANDIDATES = 256
-_PROBES = 48  # children of the root with a share of 1/48, 2.1 %, are never overlooked
+_PROBES = 48  # children of the root with 1/48, 2.1 %, of the occurrences are never overlooked
 _SPARE = 64  # nodes and states reserved for every draft node; what exceeds them is not drafted
 _NONE = -1
 
@@ -116,6 +119,17 @@ def _offer(
         nodes[node].bucket = bucket
 
 
+@kernel(integer(sources, integer, integer, integer), inline=True)
+def _halves(sources: Sources, source: int, lo: int, hi: int) -> int:
+    """The weight of the suffixes [lo, hi): two halves each, but one in relaxed text."""
+    halves = 2 * (hi - lo)
+    if source == GROUP:
+        halves -= marked(sources.group_marks, lo, hi)
+    elif source == GLOBAL:
+        halves -= marked(sources.global_marks, lo, hi)
+    return halves
+
+
 @kernel(nothing(growth, integer, integer, integer, sources, cells, limits), inline=True)
 def _expand_state(
     growth: Growth,
@@ -141,12 +155,14 @@ def _expand_state(
     count = children(index, lo, hi, shared, probes, growth.children)
     if state.source == OWN and count > 0:
         lo = growth.children[0].lo  # that the text has ended here, so far, is no evidence
+    whole = _halves(sources, state.source, lo, hi)
     for number in range(count):
-        share = 100 * (growth.children[number].hi - growth.children[number].lo) // (hi - lo)
+        child = growth.children[number]
+        share = 100 * _halves(sources, state.source, child.lo, child.hi) // whole
         bucket = (
             cells.source[state.source]
             + cells.match[min(state.match + depth, len(cells.match) - 1)]
-            + cells.occurrences[min(hi - lo, len(cells.occurrences) - 1)]
+            + cells.occurrences[min(whole // 2, len(cells.occurrences) - 1)]
             + cells.share[share]
         )
         if survival * cells.probability[bucket] >= limits.floor:

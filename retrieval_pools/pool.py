@@ -1,15 +1,16 @@
 """Pools of earlier knowledge: one per group and a global one, as memory-mapped arrays.
 
 A folder holds `tokens.npy` (all texts), `group_suffixes.npy` (the sorted suffixes of every group,
-one slice after the other), `global_suffixes.npy` (those of all groups) and `pools.json`. Nothing
-is copied on opening: all processes of a machine share the pages.
+one slice after the other), `global_suffixes.npy` (those of all groups), for both of these the
+`..._marks.npy` of suffixes of relaxed texts, and `pools.json`. Nothing is copied on opening: all
+processes of a machine share the pages.
 """
 
 import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +18,42 @@ import numpy as np
 
 from pipeline.errors import DataError
 from retrieval_pools.compiled import read_only
-from retrieval_pools.suffix_array import join, sort_suffixes
+from retrieval_pools.document import Document
+from retrieval_pools.eviction import evict, size_of, stays
+from retrieval_pools.marks import make_marks
+from retrieval_pools.suffix_array import SEPARATOR, join, sort_suffixes
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _MANIFEST = "pools.json"
-_ARRAYS = ("tokens", "group_suffixes", "global_suffixes")
+_ARRAYS = ("tokens", "group_suffixes", "global_suffixes", "group_marks", "global_marks")
 _REMEDY = "move the folder away and run the job build_pools again"
 _MAX_PLACES = np.iinfo(np.int32).max  # suffixes are int32
 
 
 @dataclass(frozen=True)
 class Pool:
-    """One group's slice of the group suffixes, and what it holds."""
+    """One group's slice of the group suffixes, and of the tokens; and what it holds."""
 
     first: int
     last: int  # exclusive
     num_documents: int
     num_tokens: int
+    num_relaxed: int = 0  # documents that count half
 
 
 @dataclass(frozen=True)
 class PoolSet:
-    """All pools of a wave, frozen: read-only int32 arrays, see `suffix_array`."""
+    """All pools of a wave, frozen: read-only arrays, see `suffix_array` and `marks`."""
 
     depth: int  # tokens that suffixes are sorted by
     groups: Mapping[str, Pool]
-    tokens: np.ndarray  # (tokens + documents + 1,)
-    group_suffixes: np.ndarray  # (tokens + documents,)
-    global_suffixes: np.ndarray  # (tokens + documents,), fewer where `max_tokens` bounds it
+    tokens: np.ndarray  # (tokens + documents + 1,) int32
+    group_suffixes: np.ndarray  # (tokens + documents,) int32
+    global_suffixes: np.ndarray  # (tokens + documents,) int32, fewer where `max_bytes` bounds it
+    group_marks: np.ndarray  # int64, which of the group suffixes are of relaxed text
+    global_marks: np.ndarray  # int64
 
     @property
     def num_documents(self) -> int:
@@ -59,25 +66,46 @@ class PoolSet:
         return sum(pool.num_tokens for pool in self.groups.values())
 
     @property
+    def num_relaxed(self) -> int:
+        """Documents in all groups that count half."""
+        return sum(pool.num_relaxed for pool in self.groups.values())
+
+    @property
     def bytes_per_token(self) -> float:
-        """Size of all arrays per token of text: 12, and 12 per document; 0 if there is no text."""
+        """Size of all arrays per token of text; 0 if there is no text.
+
+        12 per token and 12 per document, half a byte more for each where a text is relaxed.
+        """
         size = sum(getattr(self, name).nbytes for name in _ARRAYS)
         return size / self.num_tokens if self.num_tokens else 0.0
 
     @staticmethod
     def empty() -> "PoolSet":
         """Pools without any text."""
-        return build_pools({}, depth=2, max_tokens=1)
+        return build_pools({}, depth=2, max_bytes=1)
 
-    def save(self, folder: Path, tokenizer_fingerprint: str) -> None:
-        """Write the pools into an existing folder, the manifest last."""
+    def texts(self, group: str) -> list[np.ndarray]:
+        """The texts of a group, oldest first, each (tokens,) int32."""
+        pool = self.groups[group]
+        places = self.tokens[pool.first : pool.last]
+        starts = np.flatnonzero(places == SEPARATOR)
+        return [text[1:] for text in np.split(places, starts)[1:]]
+
+    def save(self, folder: Path, tokenizer_fingerprint: str, model_fingerprint: str = "") -> None:
+        """Write the pools into an existing folder, the manifest last.
+
+        The model is the one that wrote the texts, "" if none did. It is for the record: what
+        another model wrote are drafts too, as long as tokens mean the same.
+        """
         for name in _ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
         manifest = {
             "format": _FORMAT,
             "tokenizer": tokenizer_fingerprint,
+            "model": model_fingerprint,
             "depth": self.depth,
             "num_documents": self.num_documents,
+            "num_relaxed": self.num_relaxed,
             "num_tokens": self.num_tokens,
             "bytes_per_token": round(self.bytes_per_token, 3),
             "groups": {name: asdict(pool) for name, pool in self.groups.items()},
@@ -108,83 +136,94 @@ class PoolSet:
 
 
 def build_pools(
-    documents_by_group: Mapping[str, Sequence[np.ndarray]], depth: int, max_tokens: int
+    documents_by_group: Mapping[str, Sequence[Document]], depth: int, max_bytes: int
 ) -> PoolSet:
-    """Pool the documents (token ids without stop token) of every group, given oldest first.
+    """Pool the documents of every group, given oldest first.
 
-    Suffixes are sorted by `depth` tokens. A group keeps its latest documents up to `max_tokens`
-    tokens. The global pool has the same bound, and every group its share of it.
+    Suffixes are sorted by `depth` tokens. Where a group takes more than `max_bytes` its least
+    worthy documents are left out (see `eviction`). The global pool has the same bound, and every
+    group its share of it.
 
     Raises:
         DataError: a document is not a list of token ids, or all pools together are too large.
     """
     kept = {
-        name: _keep_latest(name, _checked(name, documents_by_group[name]), max_tokens)
+        name: evict(name, _checked(name, documents_by_group[name]), max_bytes)
         for name in sorted(documents_by_group)
     }
-    sizes = np.array([sum(map(len, documents)) for documents in kept.values()], np.int64)
-    places = sizes + np.array([len(documents) for documents in kept.values()], np.int64)
+    documents = [document for group in kept.values() for document in group]
+    places = np.array([len(document.token_ids) + 1 for document in documents], np.int64)
     if places.sum() >= _MAX_PLACES:
         raise DataError(
-            f"all pools together hold {sizes.sum()} tokens, more than {_MAX_PLACES}; lower "
-            "pools.max_tokens"
+            f"all pools together hold {places.sum() - len(places)} tokens, more than "
+            f"{_MAX_PLACES}; lower pools.max_bytes"
         )
-    tokens = join([document for documents in kept.values() for document in documents])
+    tokens = join([document.token_ids for document in documents])
     suffixes = sort_suffixes(tokens, depth)
-    edges = np.concatenate([[0], np.cumsum(places)])  # a group's texts stand side by side
-    owner = np.searchsorted(edges, suffixes, side="right") - 1
-    shares = max_tokens * sizes // max(int(sizes.sum()), max_tokens)
-    first_kept = edges[1:] - [
-        _num_places(_latest(documents, share))
-        for documents, share in zip(kept.values(), shares, strict=True)
-    ]
+    groups = _layout(kept)
+    edges = np.array([pool.last for pool in groups.values()])  # a group's texts stand together
+    owner = np.searchsorted(edges, suffixes, side="right")
+    group_suffixes = suffixes[np.argsort(owner, kind="stable")]
+    global_suffixes = suffixes[np.repeat(_in_global(kept, max_bytes), places)[suffixes]]
+    is_relaxed = np.repeat(np.array([document.is_relaxed for document in documents], bool), places)
     return PoolSet(
         depth=depth,
-        groups={
-            name: Pool(int(edges[number]), int(edges[number + 1]), len(kept[name]), int(size))
-            for number, (name, size) in enumerate(zip(kept, sizes, strict=True))
-        },
+        groups=groups,
         tokens=read_only(tokens),
-        group_suffixes=read_only(suffixes[np.argsort(owner, kind="stable")]),
-        global_suffixes=read_only(suffixes[suffixes >= first_kept[owner]]),
+        group_suffixes=read_only(group_suffixes),
+        global_suffixes=read_only(global_suffixes),
+        group_marks=make_marks(is_relaxed[group_suffixes]),
+        global_marks=make_marks(is_relaxed[global_suffixes]),
     )
 
 
-def _checked(name: str, documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The documents as int32 arrays, without empty ones."""
+def _checked(name: str, documents: Sequence[Document]) -> list[Document]:
+    """The documents with int32 arrays, without empty ones."""
     checked = []
     for number, document in enumerate(documents):
-        array = np.asarray(document)
-        if array.ndim != 1 or (array.size and (array.dtype.kind not in "iu" or array.min() < 0)):
+        ids = np.asarray(document.token_ids)
+        if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0)):
             raise DataError(f"pool {name}: document {number} is not a list of token ids (>= 0)")
-        if array.size:
-            checked.append(array.astype(np.int32))
+        if ids.size:
+            checked.append(replace(document, token_ids=ids.astype(np.int32)))
     return checked
 
 
-def _keep_latest(name: str, documents: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
-    kept = _latest(documents, max_tokens)
-    if len(kept) < len(documents):
+def _layout(documents_by_group: Mapping[str, Sequence[Document]]) -> dict[str, Pool]:
+    """Where the groups stand, one after the other."""
+    groups: dict[str, Pool] = {}
+    first = 0
+    for name, documents in documents_by_group.items():
+        tokens = sum(len(document.token_ids) for document in documents)
+        last = first + tokens + len(documents)
+        num_relaxed = sum(document.is_relaxed for document in documents)
+        groups[name] = Pool(first, last, len(documents), tokens, num_relaxed)
+        first = last
+    return groups
+
+
+def _in_global(documents_by_group: Mapping[str, Sequence[Document]], max_bytes: int) -> np.ndarray:
+    """Which documents the global pool has room for: (documents,) bool.
+
+    What its groups find least worthy leaves first.
+    """
+    sizes = [
+        sum(size_of(len(document.token_ids) + 1) for document in documents)
+        for documents in documents_by_group.values()
+    ]
+    total = max(sum(sizes), max_bytes)
+    found = [np.empty(0, bool)]
+    for documents, size in zip(documents_by_group.values(), sizes, strict=True):
+        found.append(stays(documents, max_bytes * size // total))
+    is_kept = np.concatenate(found)
+    if not is_kept.all():
         log.info(
-            "pool %s: the oldest %d of %d texts left out, over %d tokens",
-            name,
-            len(documents) - len(kept),
-            len(documents),
-            max_tokens,
+            "global pool: the least worthy %d of %d texts left out, over %d bytes",
+            np.count_nonzero(~is_kept),
+            len(is_kept),
+            max_bytes,
         )
-    return kept
-
-
-def _latest(documents: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
-    """The longest tail of the documents that has at most `max_tokens` tokens."""
-    from_end = np.cumsum([len(document) for document in reversed(documents)])
-    count = int(np.searchsorted(from_end, max_tokens, side="right"))
-    return documents[len(documents) - count :]
-
-
-def _num_places(documents: list[np.ndarray]) -> int:
-    """Places in the joined text: the tokens, and a separator before each document."""
-    return sum(map(len, documents)) + len(documents)
+    return is_kept
 
 
 def _map(path: Path, checksum: str) -> np.ndarray:

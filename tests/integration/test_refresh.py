@@ -116,7 +116,9 @@ def test_a_second_refresh_does_nothing(refreshed, next_night):
 
 
 @pytest.mark.parametrize(("previous", "code"), [("next", 2), ("nowhere", 3)])
-def test_a_refresh_of_itself_or_of_nothing_is_refused(refreshed, next_night, previous, code, capsys):
+def test_a_refresh_of_itself_or_of_nothing_is_refused(
+    refreshed, next_night, previous, code, capsys
+):
     arguments = ["--config", str(next_night), "--set", f"refresh.previous={previous}"]
     assert generate_knowledge.main(arguments) == code
     assert previous in capsys.readouterr().err

@@ -66,3 +66,15 @@ def test_a_second_job_in_the_same_run_is_told_who_holds_it(config, capsys):
         assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 3
     assert "process 4242" in capsys.readouterr().err
     assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 0
+
+
+def test_further_arguments_reach_the_job_by_name(config):
+    seen = []
+
+    def job(_, __, group, text):
+        seen.append((group, text))
+
+    options = {"group": "one", "text": "another"}
+    arguments = ["--config", str(config), "--text", "She likes"]
+    assert cli.main(job, None, arguments, options) == 0
+    assert seen == [(None, "She likes")]

@@ -115,6 +115,15 @@ def test_settings_that_contradict_each_other_are_refused(complaint):
     assert "= 660; raise it to 660" in message
 
 
+def test_a_number_of_groups_is_a_number_or_auto(load, complaint):
+    assert load("groups.user_groups=auto").groups.user_groups == "auto"
+    assert load("groups.item_groups=3").groups.item_groups == 3
+    for given in ("many", "0", "2.5", "true"):
+        message = complaint(f"groups.user_groups={given}")
+        assert "groups.user_groups: Input should be a whole number from 1 on, or auto" in message
+        assert len(message.splitlines()) == 2
+
+
 def test_all_problems_are_listed_at_once(complaint):
     tree = base() | {"seed": -1, "modell": {}, "ctr": {"seeds": 1}}
     del tree["encoder"]

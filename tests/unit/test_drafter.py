@@ -1,7 +1,7 @@
 """Draft trees: their shape, where they come from, and what they claim."""
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from pipeline.engine.types import ROOT, DraftTree, Request
 from pipeline.schemas import SOURCES
 from retrieval_pools import matching
 from retrieval_pools.compiled import Cells
+from retrieval_pools.document import Document
 from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.pool import PoolSet, build_pools
 
@@ -43,11 +44,22 @@ def a_row(
     return FakeRow(request, np.array(prompt + output, np.int32))
 
 
-def a_pool_set(groups: dict[str, list[list[int]]], depth: int = 24) -> PoolSet:
+def a_pool_set(
+    groups: dict[str, list[list[int]]],
+    depth: int = 24,
+    relaxed: frozenset[tuple[str, int]] = frozenset(),
+) -> PoolSet:
+    """Pools of texts; those that `relaxed` names by group and number are relaxed."""
     documents = {
-        name: [np.array(text, np.int32) for text in texts] for name, texts in groups.items()
+        name: [
+            Document(np.array(text, np.int32), (name, number) in relaxed)
+            for number, text in enumerate(texts)
+        ]
+        for name, texts in groups.items()
     }
-    return build_pools(documents, depth, max_tokens=10**6)
+    pools = build_pools(documents, depth, max_bytes=10**8)
+    assert pools.num_relaxed == len(relaxed)
+    return pools
 
 
 def draft(
@@ -185,9 +197,13 @@ def reference_matches(row: FakeRow, documents: list[list[int]]) -> list[tuple[in
 
 
 def reference_claims(
-    row: FakeRow, documents: list[list[int]], cells: Cells
+    row: FakeRow, documents: list[list[int]], cells: Cells, relaxed: frozenset[int], source: int
 ) -> dict[tuple[int, ...], float]:
-    """Survival of every path, by lists of occurrences instead of intervals, without a limit."""
+    """Survival of every path, by lists of occurrences instead of intervals, without a limit.
+
+    An occurrence in a document that is `relaxed` weighs one half, others two halves.
+    """
+    halves = Counter({number: 2 - (number in relaxed) for number in range(len(documents))})
     claims: dict[tuple[int, ...], float] = {}
 
     def visit(path: tuple[int, ...], survival: float, states: list[tuple[int, Places]]) -> None:
@@ -198,12 +214,14 @@ def reference_claims(
             for number, at in places:
                 for token in documents[number][at : at + 1]:
                     ahead[token].append((number, at + 1))
+            whole = sum(halves[number] for number, _ in places)
             for token, rest in ahead.items():
+                part = sum(halves[number] for number, _ in rest)
                 bucket = (
-                    cells.source[matching.GROUP]
+                    cells.source[source]
                     + cells.match[min(match + len(path), len(cells.match) - 1)]
-                    + cells.occurrences[min(len(places), len(cells.occurrences) - 1)]
-                    + cells.share[100 * len(rest) // len(places)]
+                    + cells.occurrences[min(whole // 2, len(cells.occurrences) - 1)]
+                    + cells.share[100 * part // whole]
                 )
                 if survival * cells.probability[bucket] >= FLOOR:
                     best[token] = max(best.get(token, 0.0), float(cells.probability[bucket]))
@@ -218,16 +236,35 @@ def reference_claims(
 
 
 @settings(max_examples=80)
-@given(texts, st.lists(tokens, max_size=20), st.lists(texts, max_size=6))
-def test_intervals_claim_what_lists_of_occurrences_claim(prompt, output, documents):
-    drafter = PoolDrafter(a_pool_set({"g": documents}, depth=64), DEPTH, ("group",), FLOOR)
+@given(
+    texts,
+    st.lists(tokens, max_size=20),
+    st.lists(texts, max_size=6),
+    st.frozensets(st.integers(0, 5)),
+    st.sampled_from(["group", "global"]),
+)
+def test_intervals_claim_what_lists_of_occurrences_claim(
+    prompt, output, documents, relaxed, source
+):
+    relaxed = frozenset(number for number in relaxed if number < len(documents))
+    pools = a_pool_set({"g": documents}, 64, frozenset(("g", number) for number in relaxed))
+    drafter = PoolDrafter(pools, DEPTH, (source,), FLOOR)
     row = a_row(prompt, output)
     tree = drafter.propose([row], 1500)[0]
-    expected = reference_claims(row, documents, drafter.calibration.cells)
+    cells, number = drafter.calibration.cells, SOURCES.index(source)
+    expected = reference_claims(row, documents, cells, relaxed, number)
     claims = dict(zip(paths(tree), tree.survival, strict=True))
     assert claims.keys() == expected.keys()
     for path, claim in claims.items():
         assert claim == pytest.approx(expected[path], rel=1e-6)
+
+
+def test_relaxed_text_weighs_half_of_what_greedy_text_weighs():
+    texts = [[10, 11]] * 3 + [[10, 12]] * 2
+    relaxed = frozenset(("g", number) for number in range(3))
+    for marked, first in ((frozenset(), 11), (relaxed, 12)):
+        drafter = PoolDrafter(a_pool_set({"g": texts}, relaxed=marked), DEPTH, ("group",))
+        assert drafter.propose([a_row([1], [10])], 8)[0].token_ids[0] == first
 
 
 def test_a_text_that_repeats_a_pool_document_is_drafted_to_its_end():

@@ -19,6 +19,7 @@ from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import ROOT, DraftTree, NoDraft, Request
+from retrieval_pools.document import Document
 from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.pool import build_pools
 
@@ -121,7 +122,9 @@ def drafter(noise_drafter, oracle_drafter):
             "none": lambda: NoDraft(),
             "noise": lambda: noise_drafter(),
             "oracle": lambda: oracle_drafter({str(i): ids for i, ids in enumerate(truth)}),
-            "pool": lambda: PoolDrafter(build_pools({"": truth}, 12, 10_000), 12),
+            "pool": lambda: PoolDrafter(
+                build_pools({"": [Document(text) for text in truth]}, 12, 10**6), 12
+            ),
         }[name]()
 
     return build

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipeline.engine.types import ROOT, DraftTree, Request
 from pipeline.schemas import SOURCES
 from retrieval_pools.depth_first import DEPTH, SIZE
+from retrieval_pools.document import Document
 from retrieval_pools.pool import build_pools
 from retrieval_pools.published import PublishedDrafter
 
@@ -28,9 +29,10 @@ def a_row(prompt: list[int], output: list[int], group: str = "g", max_new: int =
 
 def pool_of(groups: dict[str, list[list[int]]], depth: int = 24):
     documents = {
-        name: [np.array(text, np.int32) for text in texts] for name, texts in groups.items()
+        name: [Document(np.array(text, np.int32)) for text in texts]
+        for name, texts in groups.items()
     }
-    return build_pools(documents, depth, max_tokens=10**6)
+    return build_pools(documents, depth, max_bytes=10**8)
 
 
 def flattened(tree: DraftTree) -> list[tuple[int, int]]:
