@@ -10,9 +10,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.functional import embedding
 
 from pipeline.config import EmbeddingSettings
@@ -34,6 +36,8 @@ with warnings.catch_warnings():  # its import compiles with torch.jit, which PyT
 log = logging.getLogger(__name__)
 
 _PRODUCTS_PER_THREAD = 2**25  # about 20 ms of work
+# Every batch propagates over all edges, so a fixed batch size makes an epoch quadratic in them.
+_MOST_BATCHES = 32  # of an epoch; they grow beyond `batch_size` to keep to it
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def train_lightgcn(
         return _split(nothing, degrees, num_users, (), None)
     task = ranking_task(train, validation, num_items)
     with _threads_for(2 * len(train) * settings.dim):
-        trainer = _Trainer(train, num_users, num_items, settings, seed)
+        trainer = Trainer(train, num_users, num_items, settings, seed)
         history, best, vectors = _fit(trainer, task, num_users, settings)
     return _split(vectors, degrees, num_users, tuple(history), best)
 
@@ -98,10 +102,10 @@ def normalised_adjacency(train: Edges, num_users: int, num_items: int) -> torch.
     over an edge list, forward and backward.
     """
     num_nodes = num_users + num_items
-    rows = np.concatenate([train.users, train.items + num_users])
-    columns = np.concatenate([train.items + num_users, train.users])
-    order = np.lexsort((columns, rows))
-    rows, columns = rows[order], columns[order]
+    items = train.items + num_users
+    keys = np.concatenate([train.users * num_nodes + items, items * num_nodes + train.users])
+    keys.sort()  # one key for both is sorted several times faster than pairs
+    rows, columns = np.divmod(keys, num_nodes)
     degrees = np.bincount(rows, minlength=num_nodes)
     values = 1 / np.sqrt(degrees[rows] * degrees[columns])
     starts = np.concatenate([[0], np.cumsum(degrees)])
@@ -118,8 +122,43 @@ def normalised_adjacency(train: Edges, num_users: int, num_items: int) -> torch.
         )
 
 
-class _Trainer:
-    """The model, its graph and its optimiser on the device, one epoch at a time."""
+class SymmetricLightGCN(LightGCN):
+    """LightGCN over a matrix that is its own transpose, as `normalised_adjacency` gives it.
+
+    torch transposes the matrix on every step, by sorting it: two thirds of the time of a step.
+    """
+
+    def __init__(self, num_nodes: int, dim: int, layers: int) -> None:
+        super().__init__(num_nodes, dim, layers, normalize=False)
+        self.convs = nn.ModuleList(_Convolution() for _ in range(layers))
+
+
+class _Convolution(nn.Module):
+    def forward(
+        self, vectors: torch.Tensor, adjacency: torch.Tensor, weights: torch.Tensor | None
+    ) -> torch.Tensor:
+        assert weights is None, "they are in the matrix"
+        return _Product.apply(adjacency, vectors)
+
+
+class _Product(torch.autograd.Function):
+    """A symmetric matrix times vectors; the gradient is the same product."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        ctx.matrix = matrix
+        return matrix @ vectors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, ctx.matrix @ gradients[0]
+
+
+class Trainer:
+    """The model, its graph and its optimiser on the device, one epoch at a time.
+
+    `train` holds no pair twice.
+    """
 
     def __init__(
         self, train: Edges, num_users: int, num_items: int, settings: EmbeddingSettings, seed: int
@@ -129,12 +168,12 @@ class _Trainer:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):  # the constructor draws from the global state
-            model = LightGCN(num_nodes, settings.dim, settings.layers, normalize=False)
+            model = SymmetricLightGCN(num_nodes, settings.dim, settings.layers)
         torch.nn.init.xavier_uniform_(model.embedding.weight, generator=self._generator)
         self._model = model.to(self._device)
         self._adjacency = normalised_adjacency(train, num_users, num_items).to(self._device)
         self._sampler = TripletSampler(train, num_users, num_items)
-        self._batch_size = settings.batch_size
+        self._batch_size = max(settings.batch_size, math.ceil(len(train) / _MOST_BATCHES))
         self._bpr = BPRLoss(settings.regularisation)
         self._optimiser = torch.optim.Adam(model.parameters(), settings.learning_rate)
 
@@ -167,7 +206,7 @@ class _Trainer:
 
 
 def _fit(
-    trainer: _Trainer, task: RankingTask, num_users: int, settings: EmbeddingSettings
+    trainer: Trainer, task: RankingTask, num_users: int, settings: EmbeddingSettings
 ) -> tuple[list[Evaluation], Evaluation, torch.Tensor]:
     """All evaluations, the best of them, and the vectors it saw."""
     history: list[Evaluation] = []

@@ -16,7 +16,7 @@ class TripletSampler:
 
     def __init__(self, train: Edges, num_users: int, num_items: int) -> None:
         """`train` holds no pair twice."""
-        train = train.select(np.lexsort((train.items, train.users)))
+        train = Edges(*np.divmod(np.sort(train.keys(num_items)), num_items))
         counts = np.bincount(train.users, minlength=num_users)
         starts = np.cumsum(counts) - counts
         ranks = np.arange(len(train)) - starts[train.users]

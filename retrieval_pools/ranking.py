@@ -4,9 +4,11 @@ Conventions (they move the numbers, so they are fixed here): every item with a t
 candidate, except those that the user has in training; a held-out edge to an item without a
 training edge is left out, as no collaborative scorer can find it; users without any held-out edge
 are skipped; the denominator of recall is the number of held-out items, the ideal DCG is cut at k.
+Of more than 16,384 users as many are judged, in batches spread evenly over all of them: the score
+of every user for every item would be quadratic in the catalog.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +19,8 @@ from retrieval_pools.edges import Edges, unique_edges
 Scorer = Callable[[np.ndarray], torch.Tensor]  # users (n,) -> scores (n, num_items)
 
 _MAX_SCORES = 2**25  # per batch: 128 MB of float32, whatever the size of the catalog
-_MAX_USERS = 1024
+_MAX_USERS = 1024  # per batch
+_MAX_JUDGED = 2**14  # users in all batches
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class RankingTask:
 
 @dataclass(frozen=True)
 class RankingMetrics:
-    """Means over the users of a task; 0 where there are none."""
+    """Means over the judged users of a task; 0 where there are none."""
 
     recall: float
     ndcg: float
@@ -60,9 +63,10 @@ def ranking_task(train: Edges, held_out: Edges, num_items: int) -> RankingTask:
 def evaluate(task: RankingTask, score: Scorer, k: int = 20) -> RankingMetrics:
     """Recall@k and NDCG@k of `score`; at most `_MAX_SCORES` scores exist at a time."""
     batch = max(1, min(_MAX_USERS, _MAX_SCORES // task.num_items))
-    sums = np.zeros(2)
-    for start in range(0, len(task.users), batch):
+    sums, judged = np.zeros(2), 0
+    for start in _spread(range(0, len(task.users), batch), max(1, _MAX_JUDGED // batch)):
         stop = min(start + batch, len(task.users))
+        judged += stop - start
         scores = score(task.users[start:stop])  # (batch, items)
         seen, relevant = _slice(task.seen, start, stop), _slice(task.relevant, start, stop)
         scores = scores.index_fill(
@@ -72,7 +76,7 @@ def evaluate(task: RankingTask, score: Scorer, k: int = 20) -> RankingMetrics:
         is_relevant = torch.zeros_like(scores, dtype=torch.bool)
         is_relevant[_as_index(relevant, scores.device)] = True
         sums += _recall_and_ndcg(scores, is_relevant, k)
-    recall, ndcg = sums / max(1, len(task.users))
+    recall, ndcg = sums / max(1, judged)
     return RankingMetrics(float(recall), float(ndcg))
 
 
@@ -95,6 +99,13 @@ def random_scorer(num_items: int, seed: int) -> Scorer:
     """Chance."""
     generator = torch.Generator().manual_seed(seed)
     return lambda users: torch.rand(len(users), num_items, generator=generator)
+
+
+def _spread(starts: range, most: int) -> Iterable[int]:
+    """All of them or, if they are more than `most`, the middles of as many equal stretches."""
+    if len(starts) <= most:
+        return starts
+    return (starts[(2 * number + 1) * len(starts) // (2 * most)] for number in range(most))
 
 
 def _recall_and_ndcg(scores: torch.Tensor, is_relevant: torch.Tensor, k: int) -> np.ndarray:

@@ -13,7 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from retrieval_pools.compiled import array, ids, integer, kernel, nothing, read_only
+
 SEPARATOR = -1  # token ids are never negative
+
+_BITS = 32  # of a place, below its token: keys sort by token, then by place
+_PLACE = (1 << _BITS) - 1
+_FEW = 24  # keys that are sorted by insertion
 
 
 def join(documents: Sequence[np.ndarray]) -> np.ndarray:
@@ -26,61 +32,59 @@ def join(documents: Sequence[np.ndarray]) -> np.ndarray:
 def sort_suffixes(tokens: np.ndarray, depth: int) -> np.ndarray:
     """Start positions sorted by their first `depth` tokens, then by position: (n,) int32.
 
-    `tokens` (n + 1,) int32 as `join` gives them. The closing separator starts no suffix. Prefix
-    doubling (Manber & Myers 1993): the order by 2k tokens follows from the order by k, so log2
-    of the depth rounds do, and each round sorts only what is still tied.
+    `tokens` (n + 1,) int32 as `join` gives them. The closing separator starts no suffix. Sorted
+    token by token, and only what is still tied: a token and its place make one key of 64 bits, so
+    a suffix is looked up once per token and compared where it lies. Takes 12 bytes a token.
     """
-    count = len(tokens) - 1
-    to_end = _distance_to_end(tokens)
-    rank = tokens[:-1].astype(np.int64) + 2  # 0 stands for "ended", 1 for a document's start
-    order = np.argsort(rank, kind="stable")
-    rank = _dense_rank(rank, order)
-    sorted_length = 1
-    while sorted_length < depth:
-        step = min(sorted_length, depth - sorted_length)
-        tied = _tied(rank[order])
-        if not tied.any():
-            break
-        rest = order[tied]
-        follower = np.where(to_end[rest] > step, rank[np.minimum(rest + step, count - 1)], 0)
-        key = rank[rest] * (count + 1) + follower
-        inner = np.argsort(key, kind="stable")  # stable: what stays tied stays in text order
-        order[tied] = rest[inner]
-        rank = _refine(rank, order, tied, key[inner])
-        sorted_length += step
-    return order.astype(np.int32)
+    keys = tokens[:-1].astype(np.int64)
+    keys <<= _BITS
+    keys += np.arange(len(keys), dtype=np.int32)
+    keys.sort()
+    _sort_ties(read_only(tokens), keys, np.empty(depth, np.int64), depth)
+    return keys.astype(np.int32)  # the lower half
 
 
-def _distance_to_end(tokens: np.ndarray) -> np.ndarray:
-    """Distance of every position but the last to the next separator after it: (n,) int64."""
-    separators = np.flatnonzero(tokens == SEPARATOR)
-    next_separator = np.repeat(separators[1:], np.diff(separators))
-    return next_separator - np.arange(len(tokens) - 1)
+@kernel(nothing(array(np.int64), integer, integer), owns_arrays=True)
+def _sort(keys: np.ndarray, begin: int, end: int) -> None:
+    if end - begin > _FEW:
+        keys[begin:end].sort()
+        return
+    for place in range(begin + 1, end):
+        key, hole = keys[place], place
+        while hole > begin and keys[hole - 1] > key:
+            keys[hole] = keys[hole - 1]
+            hole -= 1
+        keys[hole] = key
 
 
-def _dense_rank(key: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Rank >= 1 of every position, equal for equal keys."""
-    ordered = key[order]
-    rank = np.empty_like(key)
-    rank[order] = np.cumsum(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(key)])
-    return rank
+@kernel(nothing(ids, array(np.int64), array(np.int64), integer))
+def _sort_ties(text: np.ndarray, keys: np.ndarray, ends: np.ndarray, depth: int) -> None:
+    """Sort `keys`, which are in the order of their first token, by up to `depth` tokens.
 
-
-def _tied(ordered_rank: np.ndarray) -> np.ndarray:
-    """Which places of the order share their rank with a neighbour: (n,) bool."""
-    tied = np.zeros(len(ordered_rank), bool)
-    equal = ordered_rank[1:] == ordered_rank[:-1]
-    tied[1:] |= equal
-    tied[:-1] |= equal
-    return tied
-
-
-def _refine(
-    rank: np.ndarray, order: np.ndarray, tied: np.ndarray, sorted_key: np.ndarray
-) -> np.ndarray:
-    """Dense ranks after the tied places were sorted by `sorted_key`."""
-    is_new = np.ones(len(order), bool)  # untied places stand alone
-    is_new[tied] = np.concatenate([[True], sorted_key[1:] != sorted_key[:-1]])
-    refined = np.empty_like(rank)
-    refined[order] = np.cumsum(is_new)
-    return refined
+    A run at a level holds suffixes that share as many tokens, under keys of the token after these.
+    Its own runs are sorted one by one, each down to the last level, before it goes on; `ends`
+    (depth,) holds where the run of every level ends.
+    """
+    level, begin = 0, 0
+    ends[0] = len(keys)
+    while level >= 0:
+        if begin == ends[level]:
+            level -= 1
+            continue
+        token, end = keys[begin] >> _BITS, begin + 1
+        while end < ends[level] and keys[end] >> _BITS == token:
+            end += 1
+        has_ended = token == SEPARATOR and level > 0  # what has ended is in the order of places
+        if end - begin == 1 or level + 1 == depth or has_ended:
+            begin = end
+            continue
+        level += 1
+        ends[level] = end
+        is_sorted = True
+        for place in range(begin, end):
+            start = keys[place] & _PLACE
+            keys[place] = (np.int64(text[start + level]) << _BITS) + start
+            if place > begin and keys[place - 1] > keys[place]:
+                is_sorted = False
+        if not is_sorted:
+            _sort(keys, begin, end)

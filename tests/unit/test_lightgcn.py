@@ -5,7 +5,13 @@ import torch
 from pipeline.config import EmbeddingSettings
 from pipeline.errors import ConfigError
 from retrieval_pools.edges import Edges, hold_out_latest, unique_edges
-from retrieval_pools.lightgcn import LightGCN, normalised_adjacency, train_lightgcn
+from retrieval_pools.lightgcn import (
+    LightGCN,
+    SymmetricLightGCN,
+    Trainer,
+    normalised_adjacency,
+    train_lightgcn,
+)
 from retrieval_pools.ranking import (
     embedding_scorer,
     evaluate,
@@ -62,7 +68,7 @@ def trained(split):
 
 def test_sparse_propagation_is_the_mean_of_the_dense_formula_over_layers():
     edges = _edges([(0, 0), (0, 1), (1, 1), (2, 1), (2, 3)])  # item 2 is isolated
-    model = LightGCN(7, 5, num_layers=3, normalize=False)
+    model = SymmetricLightGCN(7, 5, layers=3)
     layer = model.embedding.weight.detach().numpy().astype(np.float64)
     dense, total = _dense_adjacency(edges, 3, 4), layer
     for _ in range(3):
@@ -74,9 +80,8 @@ def test_sparse_propagation_is_the_mean_of_the_dense_formula_over_layers():
 
 def test_propagation_and_its_gradient_agree_with_message_passing(split):
     train = split[0]
-    matrix, passing = (
-        LightGCN(NUM_USERS + NUM_ITEMS, 6, 2, normalize=normalize) for normalize in (False, True)
-    )
+    matrix = SymmetricLightGCN(NUM_USERS + NUM_ITEMS, 6, 2)
+    passing = LightGCN(NUM_USERS + NUM_ITEMS, 6, 2)
     passing.load_state_dict(matrix.state_dict())
     one_way = torch.as_tensor(np.stack([train.users, train.items + NUM_USERS]))
     both_ways = torch.cat([one_way, one_way.flip(0)], dim=1)
@@ -186,6 +191,22 @@ def test_users_who_have_everything_leave_finite_vectors():
     result = train_lightgcn(everything, _edges([]), 3, 2, SMALL, seed=0)
     assert np.isfinite(result.user_vectors).all()
     assert result.user_vectors.any()
+
+
+def test_batches_grow_with_the_edges_so_that_an_epoch_has_no_more_of_them(split, monkeypatch):
+    monkeypatch.setattr("retrieval_pools.lightgcn._MOST_BATCHES", 3)
+    steps = []
+    step = Trainer._step
+
+    def counted(trainer, *batch):
+        steps.append(len(batch[0]))
+        return step(trainer, *batch)
+
+    monkeypatch.setattr(Trainer, "_step", counted)
+    tiny = SMALL.model_copy(update={"batch_size": 4})
+    Trainer(split[0], NUM_USERS, NUM_ITEMS, tiny, seed=0).epoch()
+    assert len(steps) == 3
+    assert sum(steps) == len(split[0])
 
 
 def test_a_diverging_loss_names_the_setting_to_change(split):

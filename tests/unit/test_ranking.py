@@ -88,6 +88,25 @@ def test_a_batch_never_holds_more_scores_than_allowed(monkeypatch):
     assert sum(sizes) == len(task.users)
 
 
+def test_of_many_users_an_even_share_is_judged(monkeypatch):
+    monkeypatch.setattr(ranking, "_MAX_USERS", 2)
+    monkeypatch.setattr(ranking, "_MAX_JUDGED", 6)
+    train, held_out, scores = _random_case(seed=0)
+    task = ranking_task(train, held_out, 40)
+    judged = []
+
+    def score(users):
+        judged.extend(users.tolist())
+        return _table_scorer(scores)(users)
+
+    metrics = evaluate(task, score)
+    assert len(judged) == 6 < len(task.users)
+    assert all(np.isin(judged, third).any() for third in np.array_split(task.users, 3))
+    chosen = np.isin(held_out.users, judged)
+    by_hand = _by_hand(train, held_out.select(chosen), scores, 20)
+    assert (metrics.recall, metrics.ndcg) == pytest.approx(by_hand)
+
+
 def test_cold_items_and_training_pairs_are_neither_sought_nor_ranked():
     train = _edges([(0, 0), (1, 1)])
     held_out = _edges([(0, 0), (0, 1), (0, 2)])  # the first is in training, item 2 is cold

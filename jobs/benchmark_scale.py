@@ -1,0 +1,237 @@
+"""What does a token, an edge, an entity cost as the catalog grows? `make bench-scale`.
+
+    python -m jobs.benchmark_scale --config conf/scale.yaml
+
+Makes catalogs of growing size up, and measures on them: pools, built by one Ray task per slice of
+the groups; one pool alone, and lookups in it; LightGCN's graph, propagation and epoch; k-means;
+prompts and groups by attributes. A stage is flat if a unit of the largest size costs at most twice
+a unit of the smallest. Pools are read back, and every text must be among them. Measures anew
+whenever it is run.
+
+The last line on stdout is one JSON object: costs and ratios, and which targets they miss.
+"""
+
+import json
+import logging
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from jobs import cli
+from jobs.benchmark_summary import Target
+from jobs.cluster import start_ray
+from jobs.peak_memory import forget_peak, peak_mib, resident_mib
+from jobs.pool_task import Built, build_slice
+from jobs.scale_stages import (
+    LOOKUP_NODES,
+    LOOKUP_ROWS,
+    Cost,
+    kmeans,
+    least,
+    lightgcn,
+    one_pool,
+    prompts,
+)
+from pipeline.config import RunConfig, ScaleSettings
+from pipeline.errors import DataError
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.benchmark_scale")
+
+_READ = ("scale", "pools", "embeddings", "prompts", "seed")  # sections of the config
+FLAT = 2.0  # largest to smallest size, per unit
+TARGETS = (
+    Target("pools_microseconds_per_token", 1.5, at_least=False),
+    Target("pools_ratio", FLAT, at_least=False),
+    Target("lookups_milliseconds", 1.0, at_least=False),
+    Target("lookups_ratio", FLAT, at_least=False),
+    Target("lightgcn_propagation_ratio", FLAT, at_least=False),
+    Target("lightgcn_epoch_ratio", FLAT, at_least=False),
+    Target("kmeans_ratio", FLAT, at_least=False),
+    Target("prompts_ratio", FLAT, at_least=False),
+    Target("attribute_groups_ratio", FLAT, at_least=False),
+)
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Write `scale/scale.json`; print a table and a line of JSON.
+
+    Raises:
+        DataError: texts are missing from the pools.
+    """
+    plan = store.plan("scale", {name: getattr(config, name) for name in _READ})
+    costs: dict[str, list[Cost]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix=".scale-", dir=store.root) as scratch:
+        for measured in _measure(config, Path(scratch)):
+            for cost in measured:
+                log.info("%s of %d: %.3f us", cost.stage, cost.size, cost.microseconds)
+                costs[cost.stage].append(cost)
+    totals = _totals(costs)
+    result = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "settings": config.scale.model_dump(mode="json"),
+        "costs": [
+            asdict(cost) | {"microseconds_per_unit": cost.microseconds}
+            for own in costs.values()
+            for cost in own
+        ],
+        "totals": totals,
+    }
+
+    def fill(folder: Path) -> None:
+        (folder / "scale.json").write_text(json.dumps(result, indent=2))
+
+    plan.write_files(fill, len(result["costs"]))
+    for line in _lines(costs, totals):
+        print(line)
+    missed = [target.name for target in TARGETS if target.is_met(totals[target.name]) is False]
+    rounded = {name: value and round(value, 4) for name, value in totals.items()}
+    print(json.dumps(rounded | {"missed": missed}))
+
+
+def _measure(config: RunConfig, scratch: Path) -> Iterator[list[Cost]]:
+    """All stages at all sizes, small sizes first: memory once used is not always given back."""
+    scale, seed, dim = config.scale, config.seed, config.embeddings.dim
+    stages: dict[str, tuple[list[int], Callable[[int], list[Cost]]]] = {
+        "pools": (scale.pool_groups, lambda size: _pools(size, config, scratch)),
+        "lookups": (scale.lookup_tokens, lambda size: one_pool(size, config, scratch)),
+        "lightgcn": (scale.edges, lambda size: lightgcn(size, config.embeddings, seed)),
+        "kmeans": (scale.entities, lambda size: kmeans(size, scale.clusters, dim, seed)),
+        "prompts": (scale.prompt_users, lambda size: prompts(size, config.prompts, seed)),
+    }
+    if "pools" in scale.stages:
+        start_ray(config.cluster)
+    for stage in scale.stages:
+        sizes, measure = stages[stage]
+        for size in sorted(sizes):
+            yield least(partial(measure, size))
+
+
+def _pools(groups: int, config: RunConfig, scratch: Path) -> list[Cost]:
+    """Pools of so many groups; time and memory are those of all tasks, time per core."""
+    scale = config.scale
+    forget_peak()
+    before, began = resident_mib(), time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="pools-", dir=scratch) as folder:
+        built = _build_slices(groups, config, Path(folder).resolve())
+        seconds = time.perf_counter() - began
+    tokens = _require_all(built, groups, scale)
+    peak = _largest_by_process((one.process, one.peak) for one in built)
+    grown = _largest_by_process((one.process, one.grown) for one in built)
+    facts = {
+        "groups": groups,
+        "documents": sum(one.documents for one in built),
+        "tasks": len(built),
+        "workers": len(peak),
+        "making_texts": sum(one.making for one in built),
+        "building": sum(one.building for one in built),
+        "storing": sum(one.storing for one in built),
+        "largest_worker_mib": max(peak.values()),
+    }
+    cost = Cost(
+        *("pools", "token", tokens, tokens),
+        facts["building"] + facts["storing"],
+        seconds,
+        peak_mib() + sum(peak.values()),
+        peak_mib() - before + sum(grown.values()),
+        sum(one.stored for one in built) / tokens,
+        facts,
+    )
+    return [cost]
+
+
+def _build_slices(groups: int, config: RunConfig, folder: Path) -> list[Built]:
+    """One Ray task per slice of the groups, each with a folder of its own."""
+    import ray
+
+    task, step = ray.remote(build_slice), config.scale.groups_per_task
+    pending = [
+        task.remote(
+            range(first, min(first + step, groups)),
+            folder / f"slice-{first // step:05d}",
+            config.scale,
+            config.pools,
+            config.seed,
+        )
+        for first in range(0, groups, step)
+    ]
+    return ray.get(pending)
+
+
+def _largest_by_process(pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
+    largest: dict[int, float] = defaultdict(float)
+    for process, value in pairs:
+        largest[process] = max(largest[process], value)
+    return largest
+
+
+def _require_all(built: Sequence[Built], groups: int, scale: ScaleSettings) -> int:
+    """Tokens in all pools, none of which may be missing."""
+    documents = sum(one.documents for one in built)
+    tokens = sum(one.tokens for one in built)
+    wanted = groups * scale.texts_per_group
+    if (documents, tokens) != (wanted, wanted * scale.text_tokens):
+        raise DataError(
+            f"{wanted} texts of {scale.text_tokens} tokens were made, the pools hold {documents} "
+            f"with {tokens} tokens; raise pools.max_bytes, or lower scale.texts_per_group"
+        )
+    return tokens
+
+
+def _totals(costs: Mapping[str, Sequence[Cost]]) -> dict[str, float | None]:
+    """A ratio for every stage, None for what was not measured; what has targets at its worst."""
+    totals: dict[str, float | None] = {target.name: None for target in TARGETS}
+    for stage, own in costs.items():
+        totals[f"{stage.replace(' ', '_')}_ratio"] = own[-1].microseconds / own[0].microseconds
+    if "pools" in costs:
+        totals["pools_microseconds_per_token"] = max(c.microseconds for c in costs["pools"])
+    if "lookups" in costs:
+        totals["lookups_milliseconds"] = max(c.facts["milliseconds"] for c in costs["lookups"])
+    return totals
+
+
+def _lines(
+    costs: Mapping[str, Sequence[Cost]], totals: Mapping[str, float | None]
+) -> Iterator[str]:
+    yield (
+        f"{'stage':<22} {'size':>11} {'seconds':>8} {'core s':>8} {'us/unit':>8} {'of':<7}"
+        f" {'peak MiB':>9} {'grown':>7} {'bytes/unit':>10}"
+    )
+    for own in costs.values():
+        for cost in own:
+            left = "-" if cost.bytes_per_unit is None else f"{cost.bytes_per_unit:.2f}"
+            yield (
+                f"{cost.stage:<22} {cost.size:>11} {cost.seconds:>8.2f} {cost.core_seconds:>8.2f}"
+                f" {cost.microseconds:>8.3f} {cost.unit:<7} {cost.peak_mib:>9.0f}"
+                f" {cost.grown_mib:>7.0f} {left:>10}"
+            )
+        ratio = own[-1].microseconds / own[0].microseconds
+        yield f"  largest to smallest size, per unit: {ratio:.2f}, {_verdict(ratio)}"
+    yield "Time per unit is that of cores, so that other work on the machine counts little."
+    yield "Pools: core seconds of building and storing, peak of the driver and all workers."
+    yield f"Lookups: {LOOKUP_ROWS} rows x {LOOKUP_NODES} nodes; the pool's tokens grow."
+    for target in TARGETS:
+        value = totals[target.name]
+        number = "-" if value is None else f"{value:.2f}"
+        verdict = {True: "met", False: "missed", None: "not measured"}[target.is_met(value)]
+        yield f"{target.name:<38} {number:>7}  <= {target.bound:<5g} {verdict}"
+
+
+def _verdict(ratio: float) -> str:
+    return "flat" if ratio <= FLAT else "not flat"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as a command."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
