@@ -16,6 +16,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from pipeline.engine.cascade import Cascade, cascade_attention
 from pipeline.engine.packing import Step
+from pipeline.engine.row_attention import row_attention
+from pipeline.engine.row_plan import RowPlan
 from pipeline.engine.segments import Segment
 
 TREE_ATTENTION = "laser_tree"
@@ -41,6 +43,8 @@ def tree_attention(
     window, plan = sliding_window or 0, step.attention
     if isinstance(plan, Cascade):
         output = cascade_attention(packed, key, value, plan, window, scaling)
+    elif isinstance(plan, RowPlan):
+        output = row_attention(packed, key, value, plan, window, scaling)
     else:
         output = masked_attention(packed, key, value, plan, window, scaling)
     return output[None], None

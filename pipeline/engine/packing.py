@@ -1,7 +1,7 @@
 """All rows of a step in one line of tokens, and a plan of what each token may attend to.
 
 Linear layers see the packed tokens, no padding. How attention is computed depends on device and
-type: a cascade where the flash kernel runs, masks elsewhere.
+type: a cascade where the flash kernel runs, row by row on a CPU in float32, masks elsewhere.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ from pipeline.engine.cascade import Cascade, is_supported
 from pipeline.engine.cascade_plan import plan_cascade
 from pipeline.engine.lines import Line, line_of
 from pipeline.engine.row import Row
+from pipeline.engine.row_attention import can_attend
+from pipeline.engine.row_plan import RowPlan, plan_rows
 from pipeline.engine.segments import Segment, plan_segments
 from pipeline.engine.types import DraftTree
 
@@ -37,7 +39,7 @@ class Step:
     token_ids: torch.Tensor  # (tokens,)
     positions: torch.Tensor  # (tokens,)
     cache_index: torch.Tensor  # (tokens,) slot * max_length + position in the slot
-    attention: Cascade | list[Segment]
+    attention: Cascade | RowPlan | list[Segment]
     deciding: torch.Tensor  # (decisions,) packed index of the tokens whose logits are wanted
     roots: np.ndarray  # (rows,) decision of a ready row's last token; node n is at root + 1 + n
 
@@ -69,10 +71,12 @@ def pack(rows: Sequence[Row], trees: Sequence[DraftTree], layout: Layout) -> Ste
     )
 
 
-def _plan_attention(lines: list[Line], layout: Layout) -> Cascade | list[Segment]:
+def _plan_attention(lines: list[Line], layout: Layout) -> Cascade | RowPlan | list[Segment]:
     device, dtype = layout.device, layout.dtype
     if is_supported(device, dtype, layout.head_dim):
         return plan_cascade(lines, layout.windows, layout.max_length, device)
+    if can_attend(device, dtype, layout.head_dim):
+        return plan_rows(lines, layout.windows)
     return plan_segments(lines, layout.windows, layout.fold, dtype, device)
 
 

@@ -105,6 +105,7 @@ def both_ways(rows, trees, fold, seed, monkeypatch):
     """Yield (window, cascade, masked) outputs of one step over a random arena."""
     with monkeypatch.context() as patch:
         patch.setattr(packing, "is_supported", lambda *_: False)
+        patch.setattr(packing, "can_attend", lambda *_: False)
         masked = pack(rows, trees, layout(fold))
     step = pack(rows, trees, layout(fold))
     assert step.attention is not None
@@ -227,9 +228,3 @@ def test_a_newer_device_takes_the_cascade_and_an_older_one_does_not(monkeypatch)
     for capability, expected in [((7, 5), False), ((8, 0), True), ((9, 0), True)]:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
         assert is_supported(torch.device("cuda"), torch.bfloat16, 128) is expected
-
-
-def test_a_step_for_a_cpu_has_masks_and_no_cascade():
-    step = pack([row_of(0, 3, 1)], [DraftTree.empty()], layout())
-    assert isinstance(step.attention, list)
-    assert set(step.attention[0].masks) == set(WINDOWS)

@@ -13,8 +13,9 @@ from pipeline.engine.types import DraftTree, Request
 MAX_LENGTH = 200
 
 
-def layout(window=0, fold=1):
-    return Layout(MAX_LENGTH, (window,), fold, torch.float32, torch.device("cpu"), 8)
+def layout(window=0):
+    """In a type that only masks can do."""
+    return Layout(MAX_LENGTH, (window,), 1, torch.bfloat16, torch.device("cpu"), 8)
 
 
 def random_case(random, slot):
