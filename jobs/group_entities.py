@@ -26,7 +26,12 @@ from pipeline.config import GroupSettings, RunConfig
 from pipeline.errors import ConfigError, DataError
 from pipeline.schemas import GROUPS
 from pipeline.store import Store
-from retrieval_pools.grouping import choose_representatives, cluster, group_by_attributes
+from retrieval_pools.grouping import (
+    choose_number_of_groups,
+    choose_representatives,
+    cluster,
+    group_by_attributes,
+)
 from retrieval_pools.router import ATTRIBUTE, COLLABORATIVE, route
 
 log = logging.getLogger("jobs.group_entities")
@@ -93,7 +98,8 @@ def group_kind(
     distances = np.zeros(len(ids), np.float32)
     chosen = np.zeros(len(ids), bool)
 
-    clusters = cluster(vectors[warm], wanted, seed)
+    number = choose_number_of_groups(vectors[warm], seed) if wanted == "auto" else wanted
+    clusters = cluster(vectors[warm], number, seed)
     labels[warm] = [f"{kind}/collab-{group}" for group in clusters.assignment]
     distances[warm] = clusters.distances
     chosen[warm] = choose_representatives(

@@ -193,7 +193,7 @@ class SweepSettings(Settings):
     seeds: Annotated[int, Field(ge=1, le=100)] = 3  # of whatever is drawn at random
     bootstrap: Annotated[int, Field(ge=100)] = 1000
     rule_rows: Annotated[int, Field(ge=0)] = 4  # of each kind that rules decode; 0 leaves them out
-    rule_top_k: Choices[Count] = [1, 2, 5]
+    rule_top_k: Choices[Count] = [2, 5]  # of one candidate it is strict, which is measured too
     rule_floors: Choices[Share] = [0.01, 0.1, 0.3]
     rule_nats: Choices[Positive] = [0.02, 0.05, 0.1]  # per token
 

@@ -10,6 +10,7 @@ from pipeline.catalog import load_catalog
 from pipeline.config import EngineSettings
 from pipeline.config_file import load_config
 from pipeline.decoding_config import LanguageModelSettings
+from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Relaxed, Strict, TopKFloor
@@ -77,7 +78,7 @@ def drafters(truth, noise):
 @pytest.mark.parametrize("drafts", ["none", "pool", "noise"])
 def test_strict_equals_greedy_generate_on_24_real_prompts_in_one_batch(drafts, case, noise_drafter):
     engine, requests, truth = case
-    engine.use(drafters(truth, noise_drafter)[drafts], Strict())
+    engine.use(drafters(truth, noise_drafter)[drafts], Strict(), FREE)
     results = {done.key: done for done in engine.generate(requests)}
     assert sorted(results) == sorted(truth)
     for key, expected in truth.items():
@@ -91,7 +92,7 @@ def test_relaxed_needs_fewer_passes_and_says_what_it_gave_up(case, noise_drafter
     engine, requests, truth = case
     passes = {}
     for name, rule in (("strict", Strict()), ("relaxed", Relaxed(TopKFloor(2, 0.1), engine.stops))):
-        engine.use(drafters(truth, noise_drafter)["pool"], rule)
+        engine.use(drafters(truth, noise_drafter)["pool"], rule, FREE)
         results = list(engine.generate(requests))
         tokens = sum(len(done.token_ids) for done in results)
         passes[name] = sum(done.statistics.forward_passes for done in results) / tokens

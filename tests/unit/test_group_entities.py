@@ -145,3 +145,18 @@ def test_embeddings_that_miss_an_entity_are_refused(config, store):
     _write_embeddings(store, list(range(1, NUM_USERS + NUM_ITEMS)))
     with pytest.raises(DataError, match=r"1 users .*u0"):
         group_entities.run(config, store)
+
+
+def test_an_automatic_number_of_groups_is_what_the_vectors_say(config, store, monkeypatch):
+    asked = []
+
+    def choose(vectors, seed):
+        asked.append((len(vectors), seed))
+        return 3
+
+    monkeypatch.setattr(group_entities, "choose_number_of_groups", choose)
+    auto = config.groups.model_copy(update={"user_groups": "auto"})
+    group_entities.run(config.model_copy(update={"groups": auto}), store)
+    assert asked == [(24, config.seed)]  # the warm users; items have a number of their own
+    warm = {row["group_id"] for row in _rows(store, "user") if row["route"] == "collaborative"}
+    assert len(warm) == 3

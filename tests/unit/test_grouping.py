@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from pipeline.errors import DataError
-from retrieval_pools.grouping import choose_representatives, cluster, group_by_attributes
+from retrieval_pools import grouping
+from retrieval_pools.grouping import (
+    choose_number_of_groups,
+    choose_representatives,
+    cluster,
+    group_by_attributes,
+)
 
 
 @pytest.fixture(params=["faiss", "scikit-learn"])
@@ -135,6 +141,35 @@ def test_a_gpu_is_used_if_faiss_sees_one(monkeypatch, gpus):
     monkeypatch.setattr(faiss, "Kmeans", Kmeans)
     assert cluster(np.eye(4), 2, seed=0).backend == ("faiss-gpu" if gpus else "faiss-cpu")
     assert asked["gpu"] is bool(gpus)
+
+
+@pytest.mark.parametrize(("members", "expected"), [(12, 1), (100, 8), (120, 8)])
+def test_as_many_groups_as_are_large(backend, members, expected):
+    vectors, _ = _blobs([members] * 8, noise=0.02)
+    assert choose_number_of_groups(vectors, seed=0) == expected
+
+
+@pytest.mark.parametrize(("small", "passes"), [(15, True), (40, False)])
+def test_a_tenth_of_the_entities_may_be_in_small_groups(backend, small, passes):
+    """Two large blobs and four small ones: 8 or 19 percent of the entities."""
+    vectors, _ = _blobs([400, 300] + [small] * 4, noise=0.02)
+    number = choose_number_of_groups(vectors, seed=0)
+    assignment = cluster(vectors, number, seed=0).assignment
+    own_size = np.bincount(assignment)[assignment]
+    assert (own_size >= 100).mean() >= 0.9
+    assert (number >= 6) is passes
+
+
+def test_the_number_of_groups_follows_the_catalog_not_the_sample(monkeypatch):
+    vectors, _ = _blobs([400] * 8, noise=0.02)
+    whole = choose_number_of_groups(vectors, seed=0)
+    monkeypatch.setattr(grouping, "_SAMPLE_ROWS", 400)
+    assert abs(choose_number_of_groups(vectors, seed=0) - whole) <= whole // 3
+
+
+def test_few_or_no_vectors_make_one_group():
+    assert choose_number_of_groups(np.empty((0, 4), np.float32), seed=0) == 1
+    assert choose_number_of_groups(np.eye(3), seed=0) == 1
 
 
 def test_attribute_groups_fall_down_the_ladder():
