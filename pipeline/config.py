@@ -100,8 +100,8 @@ class GroupSettings(Settings):
     """The router and the two kinds of group."""
 
     min_interactions: Count = 5  # fewer: the attribute route
-    user_groups: CountOrAuto = 8  # collaborative groups; auto: see `retrieval_pools.grouping`
-    item_groups: CountOrAuto = 8
+    user_groups: CountOrAuto = "auto"  # collaborative groups; see `retrieval_pools.grouping`
+    item_groups: CountOrAuto = "auto"
     user_attributes: list[str] = []  # most important first; dropped from the end when too small
     item_attributes: list[str] = []
     min_group_size: Count = 8  # of attribute groups
