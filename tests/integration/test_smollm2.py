@@ -68,11 +68,14 @@ def case():
     torch.set_num_threads(1)
 
 
+def pool_of(texts):
+    """Alike, but not the answers themselves."""
+    films = [Document(np.roll(ids, 3)) for ids in texts]
+    return PoolDrafter(build_pools({"films": films}, 24, 10**6), 24)
+
+
 def drafters(truth, noise):
-    # Alike, but not the answers themselves.
-    films = [Document(np.roll(ids, 3)) for ids in truth.values()]
-    pools = build_pools({"films": films}, 24, 10**6)
-    return {"none": NoDraft(), "pool": PoolDrafter(pools, 24), "noise": noise(vocab=49152)}
+    return {"none": NoDraft(), "pool": pool_of(truth.values()), "noise": noise(vocab=49152)}
 
 
 @pytest.mark.parametrize("drafts", ["none", "pool", "noise"])
@@ -88,11 +91,12 @@ def test_strict_equals_greedy_generate_on_24_real_prompts_in_one_batch(drafts, c
         assert sum(map(len, truth.values())) > 1.3 * passes
 
 
-def test_relaxed_needs_fewer_passes_and_says_what_it_gave_up(case, noise_drafter):
+def test_relaxed_needs_fewer_passes_and_says_what_it_gave_up(case):
     engine, requests, truth = case
+    others = list(truth.values())[::3]  # most rows find no text of their own
     passes = {}
     for name, rule in (("strict", Strict()), ("relaxed", Relaxed(TopKFloor(2, 0.1), engine.stops))):
-        engine.use(drafters(truth, noise_drafter)["pool"], rule, FREE)
+        engine.use(pool_of(others), rule, FREE)
         results = list(engine.generate(requests))
         tokens = sum(len(done.token_ids) for done in results)
         passes[name] = sum(done.statistics.forward_passes for done in results) / tokens
