@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 
 from jobs import cli
 from jobs.benchmark_rows import block_of, prepare, requests_by_kind
-from jobs.benchmark_summary import ALL, TARGETS, Prompts, summarise, totals
+from jobs.benchmark_summary import ALL, TARGETS, Prompts, last_line, summarise, totals
 from jobs.benchmark_table import lines
 from jobs.decoding_arms import (
     DRAFT_MODEL,
@@ -92,7 +92,7 @@ def run(config: RunConfig, store: Store) -> None:
     plan.write_files(fill, len(benchmark["arms"]))
     for line in lines(benchmark):
         print(line)
-    print(json.dumps(_last_line(benchmark["totals"])))
+    print(json.dumps(last_line(benchmark["totals"], TARGETS)))
 
 
 def _require_room(config: RunConfig) -> None:
@@ -240,15 +240,6 @@ def _divergences(
             processors,
         )
     ]
-
-
-def _last_line(values: Mapping[str, float | int | None]) -> dict[str, Any]:
-    rounded = {
-        name: round(value, 3) if isinstance(value, float) else value
-        for name, value in values.items()
-    }
-    missed = [target.name for target in TARGETS if target.is_met(values[target.name]) is False]
-    return rounded | {"missed": missed}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

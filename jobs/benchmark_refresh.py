@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from jobs import cli
 from jobs.benchmark_rows import prepare
-from jobs.benchmark_summary import Target
+from jobs.benchmark_summary import Target, last_line, rows_unlike
 from jobs.decoding_arms import (
     BUDGET,
     PLAIN,
@@ -86,9 +86,7 @@ def run(config: RunConfig, store: Store) -> None:
     plan.write_files(fill, len(records))
     for line in _lines(records):
         print(line)
-    missed = [target.name for target in TARGETS if target.is_met(totals[target.name]) is False]
-    rounded = {name: value and round(value, 3) for name, value in totals.items()}
-    print(json.dumps(rounded | {"missed": missed}))
+    print(json.dumps(last_line(totals, TARGETS)))
 
 
 def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
@@ -147,7 +145,7 @@ def _measure(
     for name in _ARMS:
         arms[name]([replace(row, max_new_tokens=_WARM_UP_TOKENS) for row in rows[:2]])
     outcomes: dict[str, list[Outcome]] = defaultdict(list)
-    order = np.random.default_rng(config.seed)
+    order = np.random.default_rng([config.seed, batch])
     for block in range(config.benchmark.blocks):
         for name in order.permutation(_ARMS).tolist():
             outcomes[name].append(arms[name](rows))
@@ -181,22 +179,13 @@ def _record(
         "spread": [min(ratios), max(ratios)],
         "tokens_per_forward": tokens / sum(outcome.num_passes for outcome in own),
         "accepted_by_source": accepted.tolist(),
-        "rows_unlike_plain": _unlike(own, plain),
+        "rows_unlike_plain": rows_unlike(own, plain),
         "rows_like_earlier_text": sum(
             np.array_equal(text, earlier.texts[key]) for key, text in own[0].texts.items()
         ),
         "nats_per_token": sum(entry.relaxed_cost for entry in statistics) / max(tokens, 1),
         "seconds_by_part": asdict(own[0].statistics),
     }
-
-
-def _unlike(own: Sequence[Outcome], plain: Sequence[Outcome]) -> int:
-    """Rows whose text is another than plain decoding's."""
-    return sum(
-        not np.array_equal(text, other.texts[key])
-        for outcome, other in zip(own, plain, strict=True)
-        for key, text in outcome.texts.items()
-    )
 
 
 def _totals(records: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

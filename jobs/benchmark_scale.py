@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from jobs import cli
-from jobs.benchmark_summary import Target
+from jobs.benchmark_summary import Target, last_line
 from jobs.cluster import start_ray
 from jobs.peak_memory import forget_peak, peak_mib, resident_mib
 from jobs.pool_task import Built, build_slice
@@ -91,9 +91,7 @@ def run(config: RunConfig, store: Store) -> None:
     plan.write_files(fill, len(result["costs"]))
     for line in _lines(costs, totals):
         print(line)
-    missed = [target.name for target in TARGETS if target.is_met(totals[target.name]) is False]
-    rounded = {name: value and round(value, 4) for name, value in totals.items()}
-    print(json.dumps(rounded | {"missed": missed}))
+    print(json.dumps(last_line(totals, TARGETS, digits=4)))
 
 
 def _measure(config: RunConfig, scratch: Path) -> Iterator[list[Cost]]:

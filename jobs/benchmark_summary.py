@@ -39,6 +39,18 @@ class Target:
         return value >= self.bound if self.at_least else value <= self.bound
 
 
+def last_line(
+    values: Mapping[str, float | int | None], targets: Sequence[Target], digits: int = 3
+) -> dict[str, Any]:
+    """What a benchmark ends with: rounded values, and the names of the targets missed."""
+    rounded = {
+        name: round(value, digits) if isinstance(value, float) else value
+        for name, value in values.items()
+    }
+    missed = [target.name for target in targets if target.is_met(values[target.name]) is False]
+    return rounded | {"missed": missed}
+
+
 TARGETS = (
     Target("strict_to_plain_at_batch_1", 2.2),
     Target("relaxed_to_plain_at_batch_1", 3.5),
@@ -105,11 +117,6 @@ def _against_plain(
         _rate(mine) / _rate(others)
         for mine, others in zip(_by_block(by_kind), _by_block(plain_by_kind), strict=True)
     ]
-    unlike = sum(
-        not np.array_equal(text, other.texts[key])
-        for outcome, other in zip(own, plain, strict=True)
-        for key, text in outcome.texts.items()
-    )
     return {
         "ratio_to_plain": _rate(own) / _rate(plain),
         "spread": {
@@ -117,8 +124,17 @@ def _against_plain(
             "median": float(np.median(ratios)),
             "max": max(ratios),
         },
-        "rows_unlike_plain": unlike,
+        "rows_unlike_plain": rows_unlike(own, plain),
     }
+
+
+def rows_unlike(own: Sequence[Outcome], plain: Sequence[Outcome]) -> int:
+    """Rows whose text is another than plain decoding's."""
+    return sum(
+        not np.array_equal(text, other.texts[key])
+        for outcome, other in zip(own, plain, strict=True)
+        for key, text in outcome.texts.items()
+    )
 
 
 def _by_block(outcomes: Sequence[Sequence[Outcome]]) -> list[list[Outcome]]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs import cli
-from jobs.waves import earlier_run, knowledge_name, last_wave
+from jobs.waves import earlier_run, knowledge_name, last_wave, pools_name
 from pipeline.config import RunConfig
 from pipeline.language_model import load_tokenizer
 from pipeline.store import Plan, Store
@@ -47,7 +47,7 @@ def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: str) -> Pl
 
     In a refresh those are the texts of the earlier run, whether they still hold or not.
     """
-    name = f"waves/{wave}/pools"
+    name = pools_name(wave)
     settings = {"pools": config.pools, "tokenizer": tokenizer}
     waves = [knowledge_name(number) for number in range(wave)]
     earlier = earlier_run(config)

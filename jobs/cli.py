@@ -38,18 +38,12 @@ def main(
     `options` are further arguments, with their help; `job` gets them by name, None where absent.
     """
     options = options or {}
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser = arguments_parser(description)
     for name, explanation in options.items():
         parser.add_argument(f"--{name}", help=explanation)
     arguments = parser.parse_args(argv)
-    path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
-    os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
     try:
-        config = load_config(path, arguments.set)
+        config = read_config(arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -57,6 +51,27 @@ def main(
     given = {name: getattr(arguments, name) for name in options}
     with _logging_to(store.root):
         return _run(partial(job, **given), config, store)
+
+
+def arguments_parser(description: str | None) -> argparse.ArgumentParser:
+    """The arguments that every job takes."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    return parser
+
+
+def read_config(arguments: argparse.Namespace) -> RunConfig:
+    """The config that the arguments name; from here on the process is in the project's root.
+
+    Raises:
+        ConfigError: see `load_config`.
+    """
+    path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
+    os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
+    return load_config(path, arguments.set)
 
 
 def _run(job: Job, config: RunConfig, store: Store) -> int:

@@ -32,6 +32,7 @@ from jobs.progress import heartbeat
 from jobs.waves import (
     Identity,
     earlier_run,
+    groups_of,
     has_draft_model,
     identify,
     knowledge_name,
@@ -100,10 +101,8 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
         return
     earlier = earlier_run(config)
     assert earlier is not None, "RefreshSettings names it"
-    groups = store.read("groups")
-    groups = groups.filter(pc.is_in(groups["kind"], pa.array(config.generation.kinds)))
     wanted = wave_identity(config, last_wave(config), identity, "")
-    tasks = tasks_of(config, store, groups, identity.tokenizer, wanted)
+    tasks = tasks_of(config, store, groups_of(config, store), identity.tokenizer, wanted)
     knowledge = earlier.read("knowledge")
     rows = rows_that_hold(tasks, knowledge, wanted, config.generation)
     wave = knowledge.schema.get_field_index("wave")  # of this run; all else is as it was written

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jobs import cli
-from jobs.waves import last_wave
+from jobs.waves import last_wave, pools_name
 from pipeline.config import RunConfig
 from pipeline.engine.types import ROOT, DraftTree, Request
 from pipeline.errors import DataError
@@ -62,7 +62,7 @@ def run(config: RunConfig, store: Store, group: str | None = None, text: str | N
 def _latest(config: RunConfig, store: Store) -> str:
     """Name of the pools of the latest wave."""
     for wave in range(last_wave(config), 0, -1):
-        name = f"waves/{wave}/pools"
+        name = pools_name(wave)
         if store.manifest(name) is not None:
             return name
     raise DataError(

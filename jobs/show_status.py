@@ -5,18 +5,15 @@
 Looks only; takes no lock and writes nothing. Exit codes: 0 every stage is made, 6 some are not.
 """
 
-import argparse
 import fcntl
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jobs.cli import ROOT
-from jobs.waves import knowledge_name, last_wave
+from jobs import cli
+from jobs.waves import knowledge_name, last_wave, pools_name, wave_has_pools
 from pipeline.config import RunConfig
-from pipeline.config_file import load_config
 from pipeline.errors import UserError
 from pipeline.parts import count_rows, list_parts
 from pipeline.store import Store
@@ -26,14 +23,10 @@ UNFINISHED = 6  # exit code
 
 def datasets(config: RunConfig) -> list[str]:
     """What a whole run makes, in order."""
-    waves = range(last_wave(config) + 1)
-    drafts_from_pools = config.drafts.source == "pools"
-    by_wave = [
-        name
-        for wave in waves
-        for name in (f"waves/{wave}/pools", knowledge_name(wave))
-        if name.endswith("knowledge") or (wave and drafts_from_pools)
-    ]
+    by_wave: list[str] = []
+    for wave in range(last_wave(config) + 1):
+        by_wave += [pools_name(wave)] if wave_has_pools(config, wave) else []
+        by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
     return [*before, *by_wave, "knowledge", "comparison", "features", "ctr", "report"]
 
@@ -75,16 +68,9 @@ def _who(root: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run as a command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
-    arguments = parser.parse_args(argv)
-    path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
-    os.chdir(ROOT)
+    arguments = cli.arguments_parser(__doc__).parse_args(argv)
     try:
-        config = load_config(path, arguments.set)
+        config = cli.read_config(arguments)
         store = Store(config.artifacts / config.run)
         for line in lines(config, store):
             print(line)

@@ -40,6 +40,11 @@ def knowledge_name(wave: int) -> str:
     return f"waves/{wave}/knowledge"
 
 
+def pools_name(wave: int) -> str:
+    """Dataset of the pools that a wave drafts from."""
+    return f"waves/{wave}/pools"
+
+
 def last_wave(config: RunConfig) -> int:
     """Number of the wave that ends the run."""
     return _REFRESHED if config.refresh.previous else config.generation.waves
@@ -86,7 +91,7 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
             settings["drafts"] = {"model": identity.draft_model, "tokens": config.drafts.tokens}
     inputs = [*CATALOG, "groups"]
     if wave_has_pools(config, wave):
-        inputs.append(f"waves/{wave}/pools")
+        inputs.append(pools_name(wave))
     if earlier := earlier_run(config):
         settings["earlier"] = earlier.require("knowledge").fingerprint
     return store.plan(knowledge_name(wave), settings, inputs)
@@ -113,8 +118,7 @@ def wave_tasks(
     config: RunConfig, store: Store, wave: int, identity: Identity, pool_version: str
 ) -> pa.Table:
     """The TASKS of a wave, group by group; in a refresh each with its entity's earlier text."""
-    groups = store.read("groups")
-    groups = groups.filter(pc.is_in(groups["kind"], pa.array(config.generation.kinds)))
+    groups = groups_of(config, store)
     earlier = earlier_run(config)
     if earlier is None:
         is_chosen = plan_waves(groups, config.generation.waves) == wave
@@ -124,6 +128,12 @@ def wave_tasks(
     wanted = wave_identity(config, wave, identity, pool_version)
     tasks = tasks_of(config, store, chosen, identity.tokenizer, wanted)
     return tasks if earlier is None else with_previous_text(tasks, earlier.read("knowledge"))
+
+
+def groups_of(config: RunConfig, store: Store) -> pa.Table:
+    """GROUPS of the kinds that are written about."""
+    groups = store.read("groups")
+    return groups.filter(pc.is_in(groups["kind"], pa.array(config.generation.kinds)))
 
 
 def tasks_of(
