@@ -165,7 +165,7 @@ def pool_drafters(
     config: RunConfig, engine: Engine, pools: Path, tokenizer: ChatTokenizer
 ) -> dict[str, Drafter]:
     """Who drafts from pools, by arm; `engine` may be any with the configured model."""
-    from_pools = config.model_copy(update={"drafts": DraftSettings(sources=config.drafts.sources)})
+    from_pools = drafting_from_pools(config)
     frozen = PoolSet.open(pools, tokenizer.fingerprint)
     stop_words = _single_tokens(tokenizer)
     return {
@@ -175,6 +175,11 @@ def pool_drafters(
         name: make_drafter(from_pools, engine, name, pools, tokenizer.fingerprint)
         for name in (PLAIN, STRICT, RELAXED, BUDGET)
     }
+
+
+def drafting_from_pools(config: RunConfig) -> RunConfig:
+    """The config with pools as drafters, whoever drafts in the run."""
+    return config.model_copy(update={"drafts": DraftSettings(sources=config.drafts.sources)})
 
 
 def _single_tokens(tokenizer: ChatTokenizer) -> list[int]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jobs.decoding_arms import STRICT, Outcome, engine_arm
+from jobs.decoding_arms import STRICT, Outcome, drafting_from_pools, engine_arm
 from jobs.generation_actor import make_drafter, make_engine
 from jobs.sweep_summary import Draws, spread
 from pipeline.config import RunConfig
-from pipeline.decoding_config import DraftSettings
 from pipeline.engine.budget import FREE
 from pipeline.engine.quality import QualityBudget
 from pipeline.engine.rules import Relaxed, Rule, Strict, TopKFloor
@@ -34,7 +33,7 @@ def measure_rules(
     relaxed text follows the drafts. Every rule has a drafter of its own.
     """
     alone = config.engine.model_copy(update={"batch_rows": 1})
-    sized = config.model_copy(update={"engine": alone, "drafts": DraftSettings()})
+    sized = drafting_from_pools(config).model_copy(update={"engine": alone})
     engine = make_engine(sized, tokenizer)
     records = []
     for name, rule in _rules(config, engine.stops):
