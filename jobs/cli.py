@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
@@ -25,6 +26,9 @@ PACKAGES = ("pipeline", "retrieval_pools", "features")
 log = logging.getLogger("jobs")
 
 Job = Callable[..., None]  # of a RunConfig, a Store, and what `options` names
+View = Callable[..., int]  # of the same; returns an exit code
+
+_LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.1  # s
 
 
 def main(
@@ -33,24 +37,47 @@ def main(
     argv: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int:
-    """Parse the arguments, run `job`, and return its exit code.
+    """Parse the arguments, run `job` alone in its folder, and return its exit code.
 
     `options` are further arguments, with their help; `job` gets them by name, None where absent.
     """
-    options = options or {}
-    parser = arguments_parser(description)
-    for name, explanation in options.items():
-        parser.add_argument(f"--{name}", help=explanation)
-    arguments = parser.parse_args(argv)
     try:
-        config = read_config(arguments)
+        config, given = _parse(description, argv, options or {})
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     store = Store(config.artifacts / config.run)
-    given = {name: getattr(arguments, name) for name in options}
     with _logging_to(store.root):
         return _run(partial(job, **given), config, store)
+
+
+def look(
+    view: View,
+    description: str | None,
+    argv: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> int:
+    """As `main`, for what only looks at a run: no lock, no log, nothing written.
+
+    The exit code is what `view` returns.
+    """
+    try:
+        config, given = _parse(description, argv, options or {})
+        return view(config, Store(config.artifacts / config.run), **given)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _parse(
+    description: str | None, argv: Sequence[str] | None, options: Mapping[str, str]
+) -> tuple[RunConfig, dict[str, str | None]]:
+    """The config, and what the further options were given."""
+    parser = arguments_parser(description)
+    for name, explanation in options.items():
+        parser.add_argument(f"--{name}", help=explanation)
+    arguments = parser.parse_args(argv)
+    return read_config(arguments), {name: getattr(arguments, name) for name in options}
 
 
 def arguments_parser(description: str | None) -> argparse.ArgumentParser:
@@ -98,18 +125,28 @@ def _only_job_in(root: Path) -> Iterator[None]:
         DataError: another job holds it.
     """
     with (root / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not _locked(file):
             file.seek(0)
             raise DataError(
                 f"{root} is being written by another job (process {file.read() or 'unknown'}); "
                 "wait for it, or set another `run` name"
-            ) from error
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _locked(file: TextIO) -> bool:
+    """Take the lock, unless another job keeps it; who only asks whether one does is soon gone."""
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE)
+        else:
+            return True
+    return False
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
     python -m jobs.inspect_pool --config conf/demo.yaml --group user/collab-0 --text "She likes"
 
-Reads only. Prints every group, the phrases that one group repeats most (the largest group unless
+Looks only, also while a job writes the run. Prints every group, the phrases that one group repeats most (the largest group unless
 `--group` names another), and with `--text` the tree that its pool drafts after such a text.
 """
 
@@ -42,8 +42,8 @@ class _Row:
     tokens: np.ndarray
 
 
-def run(config: RunConfig, store: Store, group: str | None = None, text: str | None = None) -> None:
-    """Print the pools of the latest wave that has any."""
+def run(config: RunConfig, store: Store, group: str | None = None, text: str | None = None) -> int:
+    """Print the pools of the latest wave that has any; return 0."""
     tokenizer = load_tokenizer(config.language_model)
     name = _latest(config, store)
     pools = PoolSet.open(store.path(name), tokenizer.fingerprint)
@@ -57,6 +57,7 @@ def run(config: RunConfig, store: Store, group: str | None = None, text: str | N
             f"\nWhat {chosen} drafts after {text!r}, with the chance that all of a path is right:"
         )
         print("\n".join(_drafts(config, pools, chosen, text, tokenizer)))
+    return 0
 
 
 def _latest(config: RunConfig, store: Store) -> str:
@@ -148,7 +149,7 @@ def _below(tree: DraftTree, parent: int, depth: int, tokenizer: ChatTokenizer) -
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run as a command."""
-    return cli.main(run, __doc__, argv, _OPTIONS)
+    return cli.look(run, __doc__, argv, _OPTIONS)
 
 
 if __name__ == "__main__":

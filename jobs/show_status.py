@@ -14,7 +14,6 @@ from pathlib import Path
 from jobs import cli
 from jobs.waves import knowledge_name, last_wave, pools_name, wave_has_pools
 from pipeline.config import RunConfig
-from pipeline.errors import UserError
 from pipeline.parts import count_rows, list_parts
 from pipeline.store import Store
 
@@ -29,6 +28,14 @@ def datasets(config: RunConfig) -> list[str]:
         by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
     return [*before, *by_wave, "knowledge", "comparison", "features", "ctr", "report"]
+
+
+def run(config: RunConfig, store: Store) -> int:
+    """Print the status; return an exit code."""
+    for line in lines(config, store):
+        print(line)
+    made = all(store.is_consistent(name) for name in datasets(config))
+    return 0 if made else UNFINISHED
 
 
 def lines(config: RunConfig, store: Store) -> Iterator[str]:
@@ -68,17 +75,7 @@ def _who(root: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run as a command."""
-    arguments = cli.arguments_parser(__doc__).parse_args(argv)
-    try:
-        config = cli.read_config(arguments)
-        store = Store(config.artifacts / config.run)
-        for line in lines(config, store):
-            print(line)
-        made = all(store.is_consistent(name) for name in datasets(config))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0 if made else UNFINISHED
+    return cli.look(run, __doc__, argv)
 
 
 if __name__ == "__main__":

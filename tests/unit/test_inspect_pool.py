@@ -1,5 +1,7 @@
 """What a person sees of the pools of a run."""
 
+import fcntl
+
 import numpy as np
 import pytest
 import yaml
@@ -125,6 +127,15 @@ def test_an_unknown_group_is_refused_with_the_known_ones(pools, arguments, capsy
 def test_a_run_without_pools_says_what_to_run(arguments, capsys):
     assert inspect_pool.main(arguments) == 3
     assert "has no pools; run the job generate_knowledge" in capsys.readouterr().err
+
+
+def test_a_run_that_a_job_writes_can_be_looked_at(pools, tmp_path, arguments, capsys):
+    root = tmp_path / "artifacts" / "r"
+    with (root / "lock").open("w") as file:
+        before = sorted(root.rglob("*"))
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "waves/2/pools" in shown(capsys, arguments)[0]
+    assert sorted(root.rglob("*")) == before
 
 
 def test_pools_without_text_are_no_pools_to_look_at(tmp_path, arguments, capsys):
