@@ -130,6 +130,8 @@ $(INSTALLED): pyproject.toml requirements.lock
 		echo 'error: requirements.lock was not installed, see above; is a package index reachable?' >&2; \
 		exit 1; }
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@echo 'compiling the kernels that draft (once, about a minute)'
+	@$(PY) -c 'import jobs.generation_actor'
 	@touch $@
 
 # Wheels already in .cache/wheels are used as they are, so a machine without a network can be served

@@ -26,13 +26,13 @@ class Encoder(Protocol):
         ...
 
 
-def usable_texts(knowledge: pa.Table) -> list[str]:
-    """The text of each row, "" where the row failed or its text is blank."""
+def usable_text(knowledge: pa.Table) -> pa.ChunkedArray:
+    """The text of each row, "" where the row failed or its text is blank: (rows,) string."""
     is_usable = pc.and_(
         pc.equal(knowledge["error"], ""),
         pc.not_equal(pc.utf8_trim_whitespace(knowledge["text"]), ""),
     )
-    return pc.if_else(is_usable, knowledge["text"], "").to_pylist()
+    return pc.if_else(is_usable, knowledge["text"], "")
 
 
 def build_features(knowledge: pa.Table, encoder: Encoder) -> pa.Table:
@@ -40,7 +40,7 @@ def build_features(knowledge: pa.Table, encoder: Encoder) -> pa.Table:
 
     Of KNOWLEDGE only kind, entity_id, text and error are read.
     """
-    texts = usable_texts(knowledge)
+    texts = usable_text(knowledge).to_pylist()
     written = [row for row, text in enumerate(texts) if text]
     vectors = np.zeros((len(texts), encoder.dim), np.float32)
     vectors[written] = encoder.encode([texts[row] for row in written])

@@ -47,15 +47,24 @@ def weights_fingerprint(folder: Path) -> str:
     Raises:
         ModelError: the folder holds no weights.
     """
+    require_weights(folder)
     files = sorted(file for file in folder.rglob("*") if file.suffix in _DECIDING)
-    if not any(file.suffix in _WEIGHTS for file in files):
-        raise ModelError(f"{folder} holds no weights ({' or '.join(_WEIGHTS)}); fetch the model")
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.relative_to(folder).as_posix().encode())
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def require_weights(folder: Path) -> None:
+    """Check that `folder` holds a model.
+
+    Raises:
+        ModelError: it holds no weights.
+    """
+    if not any(file.suffix in _WEIGHTS for file in folder.rglob("*")):
+        raise ModelError(f"{folder} holds no weights ({' or '.join(_WEIGHTS)}); fetch the model")
 
 
 def require_positions(folder: Path, max_tokens: int) -> None:

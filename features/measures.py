@@ -42,6 +42,11 @@ def totals(knowledge: pa.Table) -> dict[str, Any]:
     }
 
 
+def written_now(knowledge: pa.Table) -> pa.Table:
+    """The rows of a refresh that are not of the earlier run, which are its wave 0."""
+    return knowledge.filter(pc.greater(knowledge["wave"], 0))
+
+
 def waves(knowledge: pa.Table) -> list[dict[str, Any]]:
     """The totals of each wave and kind, and their decoding rules."""
     rows = []

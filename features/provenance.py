@@ -32,14 +32,22 @@ _PACKAGES = (
 
 
 def stages(
-    store: Store, tables: Mapping[str, pa.Table], ctr: Mapping[str, Any] | None
+    store: Store,
+    tables: Mapping[str, pa.Table],
+    comparison: Mapping[str, Any] | None,
+    ctr: Mapping[str, Any] | None,
 ) -> list[dict[str, Any]]:
-    """The stages of the data flow in order: what each made, and its seconds."""
+    """The stages of the data flow in order, the comparison last: what each made, and its seconds.
+
+    The section of a `comparison` or a `ctr` has its facts.
+    """
     pools = _manifests(store, wave_datasets(store, "pools"))
     passes = _manifests(store, wave_datasets(store, "knowledge"))
-    groups = tables["groups"]
-    failed = int((tables["knowledge"]["error"].to_numpy() != "").sum())
-    rows = [
+    features = tables["features"]["source"]
+    fits = {f"{name} rows": number for name, number in ctr["rows"].items()} if ctr else {}
+    arms = {arm["arm"] for arm in comparison["arms"]} if comparison else set()
+    rows = {"rows": comparison["rows"], "arms": len(arms)} if comparison else {}
+    return [
         # The three tables of the catalog are made together; the last one took the whole time.
         _stage("catalog", _manifests(store, REQUIRED[2:3]), _catalog_counts(tables)),
         _stage(
@@ -47,39 +55,34 @@ def stages(
             _manifests(store, ["embeddings"]),
             {"vectors": tables["embeddings"].num_rows},
         ),
-        _stage(
-            "groups",
-            _manifests(store, ["groups"]),
-            {
-                "groups": groups.group_by(["kind", "group_id"]).aggregate([]).num_rows,
-                "entities by behaviour": _count(groups["route"], "collaborative"),
-                "entities by attributes": _count(groups["route"], "attribute"),
-            },
-        ),
+        _stage("groups", _manifests(store, ["groups"]), _group_counts(tables["groups"])),
         _stage("pools", pools, {"versions": len(pools)}),
         _stage(
             "knowledge",
             [*passes, *_manifests(store, ["knowledge"])],
-            {
-                "texts": tables["knowledge"].num_rows - failed,
-                "error rows": failed,
-                "waves": len(np.unique(tables["knowledge"]["wave"].to_numpy())),
-            },
+            _knowledge_counts(tables["knowledge"], is_refresh(store)),
         ),
         _stage(
             "features",
             _manifests(store, ["features"]),
-            {
-                "vectors": _count(tables["features"]["source"], "own"),
-                "without text": _count(tables["features"]["source"], "none"),
-            },
+            {"vectors": _count(features, "own"), "without text": _count(features, "none")},
         ),
+        _stage("check", _manifests(store, ["ctr"] if ctr else []), fits) | {"facts": {}},
+        _stage("comparison", _manifests(store, ["comparison"] if comparison else []), rows)
+        | {"facts": {}},
     ]
-    if ctr is None:
-        return [*rows, _stage("check", [], {})]
-    counts = {f"{name} rows": number for name, number in ctr["rows"].items()}
-    check = _stage("check", _manifests(store, ["ctr"]), counts)
-    return [*rows, check | {"facts": {}}]  # its section has the rest
+
+
+def is_refresh(store: Store) -> bool:
+    """Whether wave 0 of the knowledge is what an earlier run had already."""
+    first = _manifests(store, wave_datasets(store, "knowledge")[:1])
+    return any("earlier" in manifest.settings for manifest in first)
+
+
+def has_empty_last_wave(store: Store) -> bool:
+    """Whether the last wave had nothing to write."""
+    last = _manifests(store, wave_datasets(store, "knowledge")[-1:])
+    return any(manifest.num_rows == 0 for manifest in last)
 
 
 def datasets(store: Store) -> list[dict[str, Any]]:
@@ -133,6 +136,25 @@ def _catalog_counts(tables: Mapping[str, pa.Table]) -> dict[str, int]:
     counts = {name: tables[name].num_rows for name in ("users", "items", "interactions")}
     splits = tables["interactions"]["split"]
     return counts | {f"rows in {name}": _count(splits, name) for name in SPLITS}
+
+
+def _group_counts(groups: pa.Table) -> dict[str, int]:
+    return {
+        "groups": groups.group_by(["kind", "group_id"]).aggregate([]).num_rows,
+        "entities by behaviour": _count(groups["route"], "collaborative"),
+        "entities by attributes": _count(groups["route"], "attribute"),
+    }
+
+
+def _knowledge_counts(knowledge: pa.Table, is_refresh: bool) -> dict[str, int]:
+    """Of a refresh, kept and written rows apart."""
+    waves = knowledge["wave"].to_numpy()
+    failed = int((knowledge["error"].to_numpy() != "").sum())
+    kept = int((waves == 0).sum()) if is_refresh else 0
+    texts = {"texts": len(waves) - failed}
+    if is_refresh:
+        texts = {"texts kept": kept, "texts written now": len(waves) - kept - failed}
+    return texts | {"error rows": failed, "waves": len(np.unique(waves))}
 
 
 def _stage(name: str, manifests: list[Manifest], counts: dict[str, int]) -> dict[str, Any]:

@@ -11,12 +11,20 @@ import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from features import figures, formats, measures, provenance
+from features.ctr.verdict import outcome
 from pipeline.errors import DataError
 from pipeline.store import Store
 
 
-def summarise(store: Store) -> dict[str, Any]:
+def summarise(store: Store, previous: str | None = None, no_comparison: str = "") -> dict[str, Any]:
     """Everything that is known about a run, as strict JSON (no NaN: what is missing is null).
+
+    Of a refresh, speed and drafts are those of the rows written now.
+
+    Args:
+        store: the run.
+        previous: name of the run that a refresh goes on from.
+        no_comparison: why there is nothing to compare, "" if there is or nobody has tried.
 
     Raises:
         DataError: a required dataset is missing or damaged.
@@ -25,23 +33,26 @@ def summarise(store: Store) -> dict[str, Any]:
     knowledge = tables["knowledge"]
     comparison = _read_json(store, "comparison")
     ctr = _read_json(store, "ctr")
-    speed = _speed(comparison) if comparison else None
-    written = measures.totals(knowledge)
+    speed = _speed(comparison, store.require("comparison").settings) if comparison else None
+    is_refresh = provenance.is_refresh(store)
+    written = measures.written_now(knowledge) if is_refresh else knowledge
+    refresh = _refresh(knowledge, written, previous) if is_refresh else None
     report = {
         "run": store.root.name,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "headline": _headline(written, _drafting_rule(knowledge), speed, ctr),
-        "stages": provenance.stages(store, tables, ctr),
-        "knowledge": written,
+        "headline": _headline(knowledge, written, speed, ctr) | {"refresh": refresh},
+        "stages": provenance.stages(store, tables, comparison, ctr),
+        "knowledge": measures.totals(knowledge),
         "speed": speed,
+        "no_comparison": no_comparison,
         "acceptance": {
-            "by_source": measures.acceptance_by_source(knowledge),
-            "by_depth": measures.acceptance_by_depth(knowledge),
+            "by_source": measures.acceptance_by_source(written),
+            "by_depth": measures.acceptance_by_depth(written),
             "waves": measures.waves(knowledge),
         },
         "groups": measures.group_sizes(tables["groups"]),
         "map": measures.embedding_map(tables["embeddings"], tables["groups"], tables["items"]),
-        "texts": comparison["texts"] if comparison else None,
+        "texts": [_text(text) for text in comparison["texts"]] if comparison else None,
         "ctr": ctr,
         "failures": measures.failures(knowledge, tables["features"]),
         "environment": provenance.environment(),
@@ -82,36 +93,54 @@ def _drafting_rule(knowledge: pa.Table) -> str:
     return max(counts, key=counts.__getitem__) if counts else "plain"
 
 
+def _refresh(knowledge: pa.Table, written: pa.Table, previous: str | None) -> dict[str, Any]:
+    return {
+        "previous": previous or "the earlier run",
+        "kept": knowledge.num_rows - written.num_rows,
+        "written": measures.totals(written)["written"],
+    }
+
+
 def _headline(
-    written: Mapping[str, Any],
-    rule: str,
+    knowledge: pa.Table,
+    written: pa.Table,
     speed: Mapping[str, Any] | None,
     ctr: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The six numbers on top of the page; `auc_gain` is the smallest over the models."""
+    """The six numbers on top of the page; `auc_gain` is the smallest over the models.
+
+    `written` are the rows of `knowledge` that this run wrote itself.
+    """
+    rule = _drafting_rule(written)
     arms = speed["arms"] if speed else []
     ratios = {arm["kind"]: arm["ratio_to_plain"] for arm in arms if arm["arm"] == rule}
-    models = ctr["models"] if ctr else {}
     gains = [
-        {"model": name, **result["gain"], "verdict": result["verdict"]}
-        for name, result in models.items()
+        {
+            "model": name,
+            **result["gain"],
+            "outcome": outcome(result["gain"], result["gain_over_shuffled"]),
+            "verdict": result["verdict"],
+        }
+        for name, result in (ctr["models"] if ctr else {}).items()
     ]
     known = [gain for gain in gains if gain["auc"] is not None]
+    all_rows, now = measures.totals(knowledge), measures.totals(written)
     return {
-        "entities": written["written"],
-        "of_rows": written["rows"],
-        "tokens": written["tokens"],
-        "tokens_per_forward": written["tokens_per_forward"],
+        "entities": all_rows["written"],
+        "of_rows": all_rows["rows"],
+        "errors": all_rows["errors"],
+        "tokens": now["tokens"],
+        "tokens_per_forward": now["tokens_per_forward"],
+        "relaxed_share": now["relaxed_share"],
         "rule": rule,
         "speedup": ratios.pop("all", None),
         "speedup_by_kind": ratios,
         "auc_gain": min(known, key=lambda gain: gain["auc"]) if known else None,
         "auc_gains": gains,
-        "errors": written["errors"],
     }
 
 
-def _speed(comparison: Mapping[str, Any]) -> dict[str, Any]:
+def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The comparison with ratios to plain decoding, and with sums over both kinds."""
     arms = [dict(arm) for arm in comparison["arms"]]
     for name in dict.fromkeys(arm["arm"] for arm in arms):
@@ -121,7 +150,13 @@ def _speed(comparison: Mapping[str, Any]) -> dict[str, Any]:
     plain = {arm["kind"]: arm["tokens_per_second"] for arm in arms if arm["arm"] == "plain"}
     for arm in arms:
         arm["ratio_to_plain"] = measures.ratio(arm["tokens_per_second"], plain.get(arm["kind"]))
-    return {key: comparison[key] for key in comparison if key != "texts"} | {"arms": arms}
+    kept = {key: comparison[key] for key in comparison if key != "texts"}
+    return kept | {"arms": arms, "repeats": settings["comparison"]["repeats"]}
+
+
+def _text(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Comparisons did not always say which texts had been cut."""
+    return {"plain_is_cut": False, "relaxed_is_cut": False, **text}
 
 
 def _all_kinds(name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ from pipeline.engine.types import Drafter, Request
 from pipeline.errors import ConfigError
 from pipeline.language_model import load_model, stop_ids_of
 from pipeline.store import Store
-from retrieval_pools.pool import PoolSet
+from retrieval_pools.pool_folder import open_pools
 
 log = logging.getLogger("jobs.benchmark_decoding")
 
@@ -84,7 +84,7 @@ def run(config: RunConfig, store: Store) -> None:
     reference = load_model(config.language_model)
     measured = _measure(config, requests, folder, identity, reference)
     benchmark = _report(config, requests, measured, reference)
-    benchmark["num_documents"] = PoolSet.open(folder, identity.tokenizer.fingerprint).num_documents
+    benchmark["num_documents"] = open_pools(folder, identity.tokenizer.fingerprint).num_documents
 
     def fill(target: Path) -> None:
         (target / "benchmark.json").write_text(json.dumps(benchmark, indent=2))

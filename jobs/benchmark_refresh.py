@@ -2,10 +2,11 @@
 
     python -m jobs.benchmark_refresh --config conf/bench.yaml
 
-Users of the last wave get the text that plain decoding writes without their latest interaction.
-Then all arms write the text with it, in turns: plain decoding, which starts anew, and drafts from
-the earlier text first, then own text and pools. Stands on what `make bench` builds. The last line
-on stdout is one JSON object.
+Users of the last wave get the text that plain decoding writes without their latest interaction;
+as in a refresh, the pools hold these texts too. Then all arms write the text with it, in turns:
+plain decoding, which starts anew, and drafts from the earlier text first, then own text and pools.
+Replays without a draft budget say what the earlier text is worth by itself. Stands on what `make
+bench` builds. The last line on stdout is one JSON object.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -14,14 +15,15 @@ on stdout is one JSON object.
 import json
 import logging
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs import cli
 from jobs.benchmark_rows import prepare
@@ -37,19 +39,21 @@ from jobs.decoding_arms import (
     pool_drafters,
 )
 from jobs.generation_actor import make_engine
-from jobs.waves import CATALOG, Identity, identify, last_wave, wave_tasks
+from jobs.refresh_rows import Setting, refreshed, sized
+from jobs.waves import identify
 from pipeline.config import RunConfig
 from pipeline.engine.rules import Strict
-from pipeline.engine.types import NoDraft, Request
-from pipeline.errors import DataError
-from pipeline.knowledge import requests_of
-from pipeline.prompts import build_prompts
+from pipeline.engine.types import NoDraft
 from pipeline.store import Store
+from retrieval_pools.drafter import PoolDrafter
+from retrieval_pools.pool_folder import open_pools
+from retrieval_pools.replay import Recording, replay
 
 log = logging.getLogger("jobs.benchmark_refresh")
 
 _ARMS = (PLAIN, STRICT, RELAXED, BUDGET)
 _WARM_UP_TOKENS = 4
+_RUN = 3  # tokens; shorter ones recur by chance
 TARGETS = (
     Target("strict_tokens_per_forward", 5.0),
     Target("relaxed_tokens_per_forward", 8.0),
@@ -57,91 +61,38 @@ TARGETS = (
 )
 
 
-@dataclass(frozen=True)
-class Change:
-    """What was asked before a user's latest interaction, and what is asked since."""
-
-    before: list[Request]
-    after: list[Request]
-
-
 def run(config: RunConfig, store: Store) -> None:
     """Write `refresh_benchmark/refresh_benchmark.json`; print a table and a line of JSON."""
     identity = identify(config)
     pools = prepare(config, store, identity)
-    change = _change(config, store, identity)
     settings = {"benchmark": config.benchmark, "engine": config.engine, "model": identity.model}
     plan = store.plan("refresh_benchmark", settings, inputs=["interactions", pools.name])
-    records = [
-        record
-        for batch in config.benchmark.refresh_batch_sizes
-        for record in _measure(config, batch, change, store, pools.name, identity)
-    ]
+    with tempfile.TemporaryDirectory(prefix=".refresh-", dir=store.root) as scratch:
+        setting = refreshed(config, store, store.path(pools.name), Path(scratch), identity)
+        records = [
+            record
+            for batch in config.benchmark.refresh_batch_sizes
+            for record in _measure(config, batch, setting)
+        ]
+        worth = _worth_of_earlier_text(config, setting)
     totals = _totals(records)
-    result = {"rows": len(change.after), "arms": records, "totals": totals}
+    result = {"rows": len(setting.rows), "arms": records, "replays": worth, "totals": totals}
 
     def fill(folder: Any) -> None:
         (folder / "refresh_benchmark.json").write_text(json.dumps(result, indent=2))
 
     plan.write_files(fill, len(records))
-    for line in _lines(records):
+    for line in (*_lines(records), _sentence(worth)):
         print(line)
     print(json.dumps(last_line(totals, TARGETS)))
 
 
-def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
-    """Users of the last wave whose prompt shows an interaction that it can do without."""
-    tasks = wave_tasks(config, store, last_wave(config), identity, "")
-    tasks = tasks.filter(
-        pc.and_(pc.equal(tasks["kind"], "user"), pc.greater(tasks["source_events"], 1))
-    )
-    if not tasks.num_rows:
-        raise DataError("the last wave has no user with a history; raise catalog.max_users")
-    order = np.random.default_rng(config.seed).permutation(tasks.num_rows)
-    tasks = tasks.take(order[: config.benchmark.refresh_rows])
-    users, items, interactions = (store.read(name) for name in CATALOG)
-    shorter = build_prompts("user", users, items, _without_latest(interactions), config.prompts)
-    texts = {prompt.entity_id: prompt.text for prompt in shorter}
-    limits = (config.benchmark.max_new_tokens, config.prompts.max_tokens)
-    after = requests_of(tasks, *limits)
-    before = [
-        replace(request, prompt_ids=identity.tokenizer.encode(texts[user]))
-        for request, user in zip(after, tasks["entity_id"].to_pylist(), strict=True)
-    ]
-    usable = [
-        number
-        for number, request in enumerate(before)
-        if len(after[number].prompt_ids) and len(request.prompt_ids) <= limits[1]
-    ]
-    return Change([before[number] for number in usable], [after[number] for number in usable])
-
-
-def _without_latest(interactions: pa.Table) -> pa.Table:
-    """The past without each user's latest part of it, a row per user."""
-    past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
-    users = past["user_id"].to_pylist()  # in the order of time
-    latest = {user: row for row, user in enumerate(users)}
-    keep = np.ones(past.num_rows, bool)
-    keep[list(latest.values())] = False
-    return past.filter(pa.array(keep))
-
-
-def _measure(
-    config: RunConfig,
-    batch: int,
-    change: Change,
-    store: Store,
-    pools: str,
-    identity: Identity,
-) -> Iterator[dict[str, Any]]:
+def _measure(config: RunConfig, batch: int, setting: Setting) -> Iterator[dict[str, Any]]:
     """One record per arm at one batch size."""
-    settings = config.engine.model_copy(update={"batch_rows": batch})
-    sized = config.model_copy(update={"engine": settings})
-    engine = make_engine(sized, identity.tokenizer)
-    earlier = engine_arm(engine, NoDraft(), Strict())(change.before)
-    rows = [replace(row, previous_ids=earlier.texts[row.key]) for row in change.after]
-    drafters = pool_drafters(sized, engine, store.path(pools), identity.tokenizer)
-    arms = engine_arms(engine, sized, {name: drafters[name] for name in _ARMS})
+    own, rows = sized(config, batch), setting.rows
+    engine = make_engine(own, setting.tokenizer)
+    drafters = pool_drafters(own, engine, setting.pools, setting.tokenizer)
+    arms = engine_arms(engine, own, {name: drafters[name] for name in _ARMS})
     for name in _ARMS:
         arms[name]([replace(row, max_new_tokens=_WARM_UP_TOKENS) for row in rows[:2]])
     outcomes: dict[str, list[Outcome]] = defaultdict(list)
@@ -158,7 +109,50 @@ def _measure(
                 outcomes[name][-1].seconds,
             )
     for name in _ARMS:
-        yield _record(batch, name, outcomes[name], outcomes[PLAIN], earlier)
+        yield _record(batch, name, outcomes[name], outcomes[PLAIN], setting.earlier)
+
+
+def _worth_of_earlier_text(config: RunConfig, setting: Setting) -> dict[str, float]:
+    """Tokens per pass of strict replays with and without the earlier text, budget aside.
+
+    And how much of the new texts stands in the earlier ones, in the same order: no draft from them
+    can be right for the rest.
+    """
+    engine = make_engine(
+        sized(config, max(config.benchmark.refresh_batch_sizes)), setting.tokenizer
+    )
+    done = engine_arm(engine, NoDraft(), Strict())(setting.rows)
+    recordings = [
+        Recording(row, done.texts[row.key], done.generations[row.key].finish_reason)
+        for row in setting.rows
+    ]
+    pools = open_pools(setting.pools, setting.tokenizer.fingerprint)
+    every = set(config.drafts.sources)
+    sources = {
+        "all sources": every,
+        "without earlier text": every - {"previous"},
+        "earlier text alone": {"previous"},
+    }
+    worth = {
+        name: replay(
+            recordings,
+            PoolDrafter(pools, config.pools.depth, use),
+            engine.stops,
+            config.engine.draft_nodes,
+        ).tokens_per_pass
+        for name, use in sources.items()
+    }
+    earlier = setting.earlier.texts
+    common = sum(
+        _common(earlier[row.key].tolist(), done.texts[row.key].tolist()) for row in setting.rows
+    )
+    return worth | {"share in earlier text": common / done.num_tokens}
+
+
+def _common(before: list[int], after: list[int]) -> int:
+    """Tokens of `after` in runs that stand in `before` too, in the same order (Ratcliff 1988)."""
+    matcher: SequenceMatcher = SequenceMatcher(None, before, after, autojunk=False)
+    return sum(block.size for block in matcher.get_matching_blocks() if block.size >= _RUN)
 
 
 def _record(
@@ -218,6 +212,15 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f" {record['tokens_per_forward']:>7.2f} {record['rows_unlike_plain']:>6}"
             f" {record['nats_per_token']:>6.3f}  {record['accepted_by_source']}"
         )
+
+
+def _sentence(worth: Mapping[str, float]) -> str:
+    earnings = (f"{name} {rate:.2f}" for name, rate in worth.items() if "share" not in name)
+    return (
+        f"strict replays without a budget, tokens per pass: {', '.join(earnings)}; "
+        f"{worth['share in earlier text']:.0%} of the new texts stand in the earlier ones in runs "
+        f"of {_RUN} tokens or more"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

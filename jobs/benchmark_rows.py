@@ -30,7 +30,7 @@ def prepare(config: RunConfig, store: Store, identity: Identity) -> Plan:
     import ray
 
     ray.shutdown()  # idle workers would take time and memory from what is measured
-    return build_wave(config, store, last_wave(config), identity.tokenizer.fingerprint)
+    return build_wave(config, store, last_wave(config), identity.tokenizer)
 
 
 def requests_by_kind(

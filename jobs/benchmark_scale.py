@@ -2,8 +2,8 @@
 
     python -m jobs.benchmark_scale --config conf/scale.yaml
 
-Makes catalogs of growing size up, and measures on them: pools, built by one Ray task per slice of
-the groups; one pool alone, and lookups in it; LightGCN's graph, propagation and epoch; k-means;
+Makes catalogs of growing size up, and measures on them: pools of many groups, built and stored as
+jobs.build_pools does it; lookups in one pool; LightGCN's graph, propagation and epoch; k-means;
 prompts and groups by attributes. A stage is flat if a unit of the largest size costs at most twice
 a unit of the smallest. Pools are read back, and every text must be among them. Measures anew
 whenever it is run.
@@ -17,30 +17,17 @@ import os
 import platform
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from jobs import cli
 from jobs.benchmark_summary import Target, last_line
-from jobs.cluster import start_ray
-from jobs.peak_memory import forget_peak, peak_mib, resident_mib
-from jobs.pool_task import Built, build_slice
-from jobs.scale_stages import (
-    LOOKUP_NODES,
-    LOOKUP_ROWS,
-    Cost,
-    kmeans,
-    least,
-    lightgcn,
-    one_pool,
-    prompts,
-)
-from pipeline.config import RunConfig, ScaleSettings
-from pipeline.errors import DataError
+from jobs.scale_pools import LOOKUP_NODES, LOOKUP_ROWS, lookups, pools
+from jobs.scale_stages import Cost, kmeans, least, lightgcn, prompts
+from pipeline.config import RunConfig
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.benchmark_scale")
@@ -98,89 +85,16 @@ def _measure(config: RunConfig, scratch: Path) -> Iterator[list[Cost]]:
     """All stages at all sizes, small sizes first: memory once used is not always given back."""
     scale, seed, dim = config.scale, config.seed, config.embeddings.dim
     stages: dict[str, tuple[list[int], Callable[[int], list[Cost]]]] = {
-        "pools": (scale.pool_groups, lambda size: _pools(size, config, scratch)),
-        "lookups": (scale.lookup_tokens, lambda size: one_pool(size, config, scratch)),
+        "pools": (scale.pool_groups, lambda size: pools(size, config, scratch)),
+        "lookups": (scale.lookup_tokens, lambda size: lookups(size, config, scratch)),
         "lightgcn": (scale.edges, lambda size: lightgcn(size, config.embeddings, seed)),
         "kmeans": (scale.entities, lambda size: kmeans(size, scale.clusters, dim, seed)),
         "prompts": (scale.prompt_users, lambda size: prompts(size, config.prompts, seed)),
     }
-    if "pools" in scale.stages:
-        start_ray(config.cluster)
     for stage in scale.stages:
         sizes, measure = stages[stage]
         for size in sorted(sizes):
             yield least(partial(measure, size))
-
-
-def _pools(groups: int, config: RunConfig, scratch: Path) -> list[Cost]:
-    """Pools of so many groups; time and memory are those of all tasks, time per core."""
-    scale = config.scale
-    forget_peak()
-    before, began = resident_mib(), time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="pools-", dir=scratch) as folder:
-        built = _build_slices(groups, config, Path(folder).resolve())
-        seconds = time.perf_counter() - began
-    tokens = _require_all(built, groups, scale)
-    peak = _largest_by_process((one.process, one.peak) for one in built)
-    grown = _largest_by_process((one.process, one.grown) for one in built)
-    facts = {
-        "groups": groups,
-        "documents": sum(one.documents for one in built),
-        "tasks": len(built),
-        "workers": len(peak),
-        "making_texts": sum(one.making for one in built),
-        "building": sum(one.building for one in built),
-        "storing": sum(one.storing for one in built),
-        "largest_worker_mib": max(peak.values()),
-    }
-    cost = Cost(
-        *("pools", "token", tokens, tokens),
-        facts["building"] + facts["storing"],
-        seconds,
-        peak_mib() + sum(peak.values()),
-        peak_mib() - before + sum(grown.values()),
-        sum(one.stored for one in built) / tokens,
-        facts,
-    )
-    return [cost]
-
-
-def _build_slices(groups: int, config: RunConfig, folder: Path) -> list[Built]:
-    """One Ray task per slice of the groups, each with a folder of its own."""
-    import ray
-
-    task, step = ray.remote(build_slice), config.scale.groups_per_task
-    pending = [
-        task.remote(
-            range(first, min(first + step, groups)),
-            folder / f"slice-{first // step:05d}",
-            config.scale,
-            config.pools,
-            config.seed,
-        )
-        for first in range(0, groups, step)
-    ]
-    return ray.get(pending)
-
-
-def _largest_by_process(pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
-    largest: dict[int, float] = defaultdict(float)
-    for process, value in pairs:
-        largest[process] = max(largest[process], value)
-    return largest
-
-
-def _require_all(built: Sequence[Built], groups: int, scale: ScaleSettings) -> int:
-    """Tokens in all pools, none of which may be missing."""
-    documents = sum(one.documents for one in built)
-    tokens = sum(one.tokens for one in built)
-    wanted = groups * scale.texts_per_group
-    if (documents, tokens) != (wanted, wanted * scale.text_tokens):
-        raise DataError(
-            f"{wanted} texts of {scale.text_tokens} tokens were made, the pools hold {documents} "
-            f"with {tokens} tokens; raise pools.max_bytes, or lower scale.texts_per_group"
-        )
-    return tokens
 
 
 def _totals(costs: Mapping[str, Sequence[Cost]]) -> dict[str, float | None]:
@@ -213,7 +127,7 @@ def _lines(
         ratio = own[-1].microseconds / own[0].microseconds
         yield f"  largest to smallest size, per unit: {ratio:.2f}, {_verdict(ratio)}"
     yield "Time per unit is that of cores, so that other work on the machine counts little."
-    yield "Pools: core seconds of building and storing, peak of the driver and all workers."
+    yield "Pools: from rows of knowledge to a folder of pools, the stored pools per token of text."
     yield f"Lookups: {LOOKUP_ROWS} rows x {LOOKUP_NODES} nodes; the pool's tokens grow."
     for target in TARGETS:
         value = totals[target.name]

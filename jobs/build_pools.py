@@ -7,23 +7,29 @@ jobs.generate_knowledge calls it between waves. Pools are frozen: a wave reads t
 The manifest says how much the texts repeat each other, by group and by the wave that wrote them.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import logging
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs import cli
-from jobs.waves import earlier_run, knowledge_name, last_wave, pools_name
-from pipeline.config import RunConfig
-from pipeline.language_model import load_tokenizer
+from jobs.waves import earlier_knowledge, earlier_run, knowledge_name, last_wave, pools_name
+from pipeline.config import PoolSettings, RunConfig
+from pipeline.language_model import ChatTokenizer, load_tokenizer
 from pipeline.store import Plan, Store
 from retrieval_pools.diversity import by_wave
 from retrieval_pools.document import Document
-from retrieval_pools.pool import build_pools
+from retrieval_pools.pool import PoolSet, build_pools
+from retrieval_pools.pool_folder import save_pools
 
 log = logging.getLogger("jobs.build_pools")
 
@@ -34,7 +40,7 @@ _ORDER = [(name, "ascending") for name in ("wave", "kind", "entity_id")]
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `waves/<n>/pools` for every wave that can have them."""
-    tokenizer = load_tokenizer(config.language_model).fingerprint
+    tokenizer = load_tokenizer(config.language_model)
     for wave in range(1, last_wave(config) + 1):
         if not config.refresh.previous and store.manifest(knowledge_name(wave - 1)) is None:
             log.info("pools of wave %d need the knowledge of wave %d first", wave, wave - 1)
@@ -42,13 +48,13 @@ def run(config: RunConfig, store: Store) -> None:
         build_wave(config, store, wave, tokenizer)
 
 
-def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: str) -> Plan:
+def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: ChatTokenizer) -> Plan:
     """Build the pools of one wave from all texts before it; return the plan they fulfil.
 
     In a refresh those are the texts of the earlier run, whether they still hold or not.
     """
     name = pools_name(wave)
-    settings = {"pools": config.pools, "tokenizer": tokenizer}
+    settings = {"pools": config.pools, "tokenizer": tokenizer.fingerprint}
     waves = [knowledge_name(number) for number in range(wave)]
     earlier = earlier_run(config)
     if earlier is not None:
@@ -61,28 +67,37 @@ def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: str) -> Pl
     source = earlier or store
     model = source.require(knowledge_name(0)).settings["model"]  # all waves have the same
     if earlier is not None:
-        knowledge = _regrouped(earlier.read("knowledge"), store.read("groups"))
+        knowledge = _regrouped(earlier_knowledge(earlier, tokenizer), store.read("groups"))
     else:
         knowledge = pa.concat_tables([store.read(wave_name) for wave_name in waves])
-    documents = _documents(knowledge)
-    pools = build_pools(documents, config.pools.depth, config.pools.max_bytes)
-    facts = {
-        "groups": len(documents),
-        "documents": pools.num_documents,
-        "relaxed": pools.num_relaxed,
-        "diversity": _diversity(documents),
-    }
-    plan.write_files(lambda folder: pools.save(folder, tokenizer, model), pools.num_tokens, facts)
+    pools, facts = pool_knowledge(knowledge, config.pools)
+
+    def fill(folder: Path) -> None:
+        save_pools(pools, folder, tokenizer.fingerprint, model)
+
+    plan.write_files(fill, pools.num_tokens, facts)
     log.info(
         "%s: %d groups, %d texts (%d relaxed), %d tokens; %s",
         name,
-        len(documents),
+        facts["groups"],
         pools.num_documents,
         pools.num_relaxed,
         pools.num_tokens,
         _drift(facts["diversity"]["all"]),
     )
     return plan
+
+
+def pool_knowledge(knowledge: pa.Table, settings: PoolSettings) -> tuple[PoolSet, dict[str, Any]]:
+    """Pool every text of `knowledge`, KNOWLEDGE, by group; and what to say of the pools."""
+    documents = _documents(knowledge)
+    pools = build_pools(documents, settings.depth, settings.max_bytes)
+    return pools, {
+        "groups": len(documents),
+        "documents": pools.num_documents,
+        "relaxed": pools.num_relaxed,
+        "diversity": _diversity(documents),
+    }
 
 
 def _regrouped(knowledge: pa.Table, groups: pa.Table) -> pa.Table:
@@ -102,12 +117,17 @@ def _documents(knowledge: pa.Table) -> dict[str, list[Document]]:
 
     A row of the relaxed rule that relaxed nothing holds the greedy text.
     """
+    has_text = pc.greater(pc.list_value_length(knowledge["token_ids"]), 0)
+    usable = knowledge.filter(pc.and_(has_text, pc.equal(knowledge["error"], "")))
+    rows = usable.select(_COLUMNS).sort_by(_ORDER)
+    is_relaxed = pc.and_(pc.equal(rows["rule"], "relaxed"), pc.greater(rows["relaxed_tokens"], 0))
+    ends = np.cumsum(pc.list_value_length(rows["token_ids"]).to_numpy(), dtype=np.int64)
+    ids = [chunk.flatten().to_numpy() for chunk in rows["token_ids"].chunks]
+    texts = np.split(np.concatenate(ids), ends[:-1]) if len(ends) else []
+    columns = (rows["group_id"], is_relaxed, rows["wave"])
     documents: dict[str, list[Document]] = defaultdict(list)
-    for row in knowledge.select(_COLUMNS).sort_by(_ORDER).to_pylist():
-        if row["token_ids"] and not row["error"]:
-            is_relaxed = row["rule"] == "relaxed" and row["relaxed_tokens"] > 0
-            text = np.array(row["token_ids"], np.int32)
-            documents[row["group_id"]].append(Document(text, is_relaxed, row["wave"]))
+    for text, group, relaxed, wave in zip(texts, *(c.to_pylist() for c in columns), strict=True):
+        documents[group].append(Document(text, relaxed, wave))
     return dict(documents)
 
 

@@ -35,6 +35,7 @@ def run(config: RunConfig, store: Store) -> None:
     settings = {
         "ctr": config.ctr.model_dump(mode="json", exclude={"min_auc_gain"}),
         "seed": config.seed,
+        "gain": "mean over paired seeds",  # what the numbers are: those of another kind are old
     }
     plan = store.plan("ctr", settings=settings, inputs=_INPUTS)
     if plan.is_done:

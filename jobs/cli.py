@@ -1,7 +1,7 @@
 """What every job shares: arguments, logging to terminal and file, exit codes a scheduler can trust.
 
 Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model; 4 too many error rows;
-5 the CTR check missed its threshold.
+5 the CTR check missed its threshold; 130 interrupted (Ctrl-C); 143 terminated.
 """
 
 import argparse
@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from jobs.interruption import interruptible, shut_ray_down
+from jobs.run_record import as_recorded, record, require_run
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
 from pipeline.errors import DataError, UserError
@@ -63,7 +65,9 @@ def look(
     """
     try:
         config, given = _parse(description, argv, options or {})
-        return view(config, Store(config.artifacts / config.run), **given)
+        store = Store(config.artifacts / config.run)
+        require_run(config, store.root)
+        return view(as_recorded(config, store.root), store, **given)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -102,18 +106,41 @@ def read_config(arguments: argparse.Namespace) -> RunConfig:
 
 
 def _run(job: Job, config: RunConfig, store: Store) -> int:
-    """Run `job` alone in its folder; every failure ends up in the run's log."""
+    """Run `job` alone in its folder, and leave no Ray behind if it was stopped."""
     began = time.monotonic()
+    with interruptible() as signals:
+        code = _code_of(job, config, store, signals)
+        if signals:  # by now the exception is gone, and with it all that still held workers
+            log.error("interrupted; what is stored stays, the same command goes on from here")
+            shut_ray_down()
+            return 128 + signals[0]
+    if not code:
+        log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.root)
+    return code
+
+
+def _code_of(job: Job, config: RunConfig, store: Store, signals: Sequence[int]) -> int:
+    """Exit code of `job`; every failure ends up in the run's log.
+
+    Whatever fails after a signal fails because of it.
+    """
     try:
         with _only_job_in(store.root):
+            config = as_recorded(config, store.root)
+            record(config, store.root)
             job(config, store)
+    except KeyboardInterrupt:
+        if not signals:
+            raise
+        return 1
     except UserError as error:
-        log.error("error: %s", error)
+        if not signals:
+            log.error("error: %s", error)
         return error.exit_code
     except Exception:
-        log.exception("unforeseen failure")
+        if not signals:
+            log.exception("unforeseen failure")
         return 1
-    log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.root)
     return 0
 
 

@@ -4,11 +4,13 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from jobs.cli import ROOT
+from jobs.interruption import handlers_kept
 from pipeline.config import ClusterSettings
 from pipeline.errors import ConfigError
+
+log = logging.getLogger("jobs.cluster")
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,16 @@ def start_ray(settings: ClusterSettings) -> None:
     if ray.is_initialized():
         return
     local = settings.address is None
-    ray.init(
-        address=settings.address or "local",  # RAY_ADDRESS must not decide where a run goes
-        include_dashboard=False if local else None,
-        object_store_memory=settings.object_store_mb * 2**20 if local else None,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
-    )
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    # After the line above, whose import sets the level itself. Notices only; failures raise.
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-
-
-def bounded_retries() -> dict[str, Any]:
-    """Options of every actor; Ray Data would restart one that dies while loading for ever."""
-    return {"max_restarts": 3, "max_task_retries": 3}
+    log.info("starting Ray on this machine" if local else f"joining Ray at {settings.address}")
+    with handlers_kept():
+        ray.init(
+            address=settings.address or "local",  # RAY_ADDRESS must not decide where a run goes
+            include_dashboard=False if local else None,
+            object_store_memory=settings.object_store_mb * 2**20 if local else None,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
+        )
 
 
 def size_workers(settings: ClusterSettings, device: str, resources: Mapping[str, float]) -> Workers:

@@ -40,7 +40,7 @@ from jobs.decoding_arms import (
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
-from jobs.waves import Identity, identify, last_wave, wave_tasks
+from jobs.waves import Identity, identify, knowledge_name, last_wave, wave_tasks
 from pipeline.config import RunConfig
 from pipeline.knowledge import requests_of
 from pipeline.language_model import ChatTokenizer, load_model
@@ -62,15 +62,15 @@ def run(config: RunConfig, store: Store) -> None:
         "draft_model": identity.draft_model,
         "model": identity.model,
     }
-    pools = build_wave(config, store, last_wave(config), identity.tokenizer.fingerprint)
+    pools = build_wave(config, store, last_wave(config), identity.tokenizer)
     plan = store.plan("comparison", settings, inputs=["knowledge", pools.name])
     if plan.is_done:
         log.info("comparison: up to date")
         return
-    tasks = _sample(config, store, identity)
-    if not tasks.num_rows:
+    if has_nothing_to_compare(config, store):
         log.info("comparison: no rows, since the last wave or comparison.rows_per_kind is empty")
         return
+    tasks = _sample(config, store, identity)
     outcomes = _measure(config, tasks, store.path(pools.name), identity.tokenizer)
     comparison = _summary(config, store, tasks, outcomes, identity.tokenizer)
     for arm in comparison["arms"]:
@@ -85,6 +85,12 @@ def run(config: RunConfig, store: Store) -> None:
         (folder / "comparison.json").write_text(json.dumps(comparison, indent=2))
 
     plan.write_files(fill, tasks.num_rows)
+
+
+def has_nothing_to_compare(config: RunConfig, store: Store) -> bool:
+    """Whether a complete run has no `comparison`, as where a refresh found nothing to write."""
+    last = store.manifest(knowledge_name(last_wave(config)))
+    return not config.comparison.rows_per_kind or (last is not None and not last.num_rows)
 
 
 def _sample(config: RunConfig, store: Store, identity: Identity) -> pa.Table:
@@ -201,6 +207,8 @@ def _texts(
                     "prompt": tokenizer.decode(np.array(task["prompt_ids"])),
                     "plain": tokenizer.decode(plain.texts[str(key)]),
                     "relaxed": tokenizer.decode(relaxed.texts[str(key)]),
+                    "plain_is_cut": plain.generations[str(key)].finish_reason == "length",
+                    "relaxed_is_cut": relaxed.generations[str(key)].finish_reason == "length",
                     "relaxed_tokens": statistics.relaxed_tokens,
                     "relaxed_cost": statistics.relaxed_cost,
                 }

@@ -25,7 +25,7 @@ from pipeline.engine.types import Drafter, Generation, Request
 from pipeline.errors import DataError
 from pipeline.language_model import ChatTokenizer, stop_ids_of
 from pipeline.reference_decoding import transformers_generate
-from retrieval_pools.pool import PoolSet
+from retrieval_pools.pool_folder import open_pools
 from retrieval_pools.published import PublishedDrafter
 
 TRANSFORMERS = "transformers.generate"
@@ -166,7 +166,7 @@ def pool_drafters(
 ) -> dict[str, Drafter]:
     """Who drafts from pools, by arm; `engine` may be any with the configured model."""
     from_pools = drafting_from_pools(config)
-    frozen = PoolSet.open(pools, tokenizer.fingerprint)
+    frozen = open_pools(pools, tokenizer.fingerprint)
     stop_words = _single_tokens(tokenizer)
     return {
         RESD: PublishedDrafter(frozen, "global", stop_words),

@@ -2,8 +2,9 @@
 
     python -m jobs.encode_features --config conf/demo.yaml
 
-Blocks are stored in the order of KNOWLEDGE as they come, so memory stays bounded and a killed job
-goes on after the last stored block.
+In a refresh a text that has not changed keeps the vector of the earlier run.
+Blocks are stored in the order of KNOWLEDGE, so memory stays bounded and a killed job goes on after
+the last stored block.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -12,14 +13,25 @@ goes on after the last stored block.
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.carry import (
+    FRESH,
+    StoredFeatures,
+    blocks_of,
+    interleave,
+    unchanged_rows,
+    why_not,
+)
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
-from jobs.cluster import bounded_retries, size_workers, start_ray
+from jobs.actor_pool import through_actors
+from jobs.cluster import size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -27,8 +39,10 @@ from pipeline.store import Store
 
 log = logging.getLogger("jobs.encode_features")
 
-_BLOCK_ROWS = 1024  # stored together; texts are sorted by length inside a block
+_BLOCK_ROWS = 1024  # encoded together; texts are sorted by length inside a block
+_STORED_ROWS = 16 * _BLOCK_ROWS  # at most, where most rows are carried over
 _KEY = ["kind", "entity_id"]
+_TEXT = [*_KEY, "text", "error"]
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -40,27 +54,26 @@ def run(config: RunConfig, store: Store) -> None:
     if plan.is_done:
         log.info("features: up to date, %d rows", store.require("features").num_rows)
         return
-    knowledge = store.read("knowledge").select([*_KEY, "text", "error"])
+    knowledge = store.read("knowledge").select(_TEXT)
     writer = plan.open_writer()
     stored = writer.existing()
     require_owed(stored, knowledge.slice(0, stored.num_rows))
-    log.info("features: %d texts, %d are encoded already", knowledge.num_rows, stored.num_rows)
+    log.info("features: %d texts, %d are stored already", knowledge.num_rows, stored.num_rows)
     todo = knowledge.slice(stored.num_rows)
+    rows, earlier = _carried(config, settings, todo)
     tally = {"dim": _width(stored), "without_text": _without_text(stored), "truncated": 0}
-    encoded = 0
-    for block in _encoded_blocks(config, todo):
-        require_owed(block, todo.slice(encoded, block.num_rows))
-        writer.append(block.drop_columns(["truncated"]))
-        encoded += block.num_rows
+    done = 0
+    for block, truncated in _blocks(config, todo, rows, earlier):
+        require_owed(block, todo.slice(done, block.num_rows))
+        writer.append(block)
+        done += block.num_rows
         tally["dim"] = _width(block)
         tally["without_text"] += _without_text(block)
-        tally["truncated"] += pc.sum(block["truncated"]).as_py()
-        log.info("features: %d / %d texts encoded", encoded, todo.num_rows)
-    if encoded != todo.num_rows:
-        raise DataError(
-            f"features: {todo.num_rows - encoded} rows of knowledge were not encoded; run again"
-        )
-    writer.finish(settings | tally | {"truncated_of": encoded})
+        tally["truncated"] += truncated
+        log.info("features: %d / %d rows stored", done, todo.num_rows)
+    encoded = int((rows == FRESH).sum())
+    counts = {"carried_over": todo.num_rows - encoded, "truncated_of": encoded}
+    writer.finish(settings | tally | counts)
     log.info(
         "features: %d rows of %d dimensions, %d without usable text; %d of %d texts encoded now "
         "are longer than %d tokens",
@@ -88,6 +101,86 @@ def require_owed(block: pa.Table, owed: pa.Table) -> None:
     )
 
 
+def _carried(
+    config: RunConfig, settings: Mapping[str, Any], todo: pa.Table
+) -> tuple[np.ndarray, StoredFeatures | None]:
+    """For each row of `todo` the row of the earlier run that has its vector, or FRESH."""
+    nothing = np.full(todo.num_rows, FRESH), None
+    previous = config.refresh.previous
+    if not previous:
+        return nothing
+    earlier = Store(config.artifacts / previous)
+    if reason := why_not(earlier, settings):
+        log.info("features: nothing is carried over from %s, since %s", previous, reason)
+        return nothing
+    rows = unchanged_rows(todo, earlier.read("knowledge").select(_TEXT))
+    fresh = int((rows == FRESH).sum())
+    log.info("features: %d carried over from %s, %d to encode", len(rows) - fresh, previous, fresh)
+    return rows, StoredFeatures(earlier)
+
+
+def _blocks(
+    config: RunConfig, todo: pa.Table, rows: np.ndarray, earlier: StoredFeatures | None
+) -> Iterator[tuple[pa.Table, int]]:
+    """FEATURES of `todo`, block by block, and how many texts of each the encoder cut."""
+    is_fresh = rows == FRESH
+    fresh = todo.filter(pa.array(is_fresh))
+    encoded = _Regrouped(_encoded_blocks(config, fresh), fresh.num_rows)
+    for block in blocks_of(is_fresh, _BLOCK_ROWS, _STORED_ROWS):
+        wanted = rows[block]
+        new, kept, truncated = None, None, 0
+        if count := int((wanted == FRESH).sum()):
+            table = encoded.take(count)
+            truncated = pc.sum(table["truncated"]).as_py()
+            new = table.drop_columns(["truncated"])
+        if earlier is not None and count < len(wanted):
+            kept = earlier.take(wanted[wanted != FRESH])
+        yield interleave(wanted, new, kept), truncated
+    encoded.require_end()
+
+
+class _Regrouped:
+    """Tables of `total` rows in all, taken in other sizes than they come."""
+
+    def __init__(self, tables: Iterator[pa.Table], total: int) -> None:
+        self._tables = tables
+        self._held: list[pa.Table] = []
+        self._owed = total
+
+    def take(self, count: int) -> pa.Table:
+        """The next `count` rows (at least one).
+
+        Raises:
+            DataError: there are fewer.
+        """
+        held = sum(table.num_rows for table in self._held)
+        while held < count:
+            table = next(self._tables, None)
+            if table is None:
+                raise DataError(
+                    f"features: {self._owed - held} rows of knowledge were not encoded; run again"
+                )
+            self._held.append(table)
+            held += table.num_rows
+        whole = pa.concat_tables(self._held)
+        self._held = [whole.slice(count)]
+        self._owed -= count
+        return whole.slice(0, count)
+
+    def require_end(self) -> None:
+        """Let the workers end.
+
+        Raises:
+            DataError: they gave more rows than they owed.
+        """
+        extra = sum(table.num_rows for table in [*self._held, *self._tables])
+        if extra:
+            raise DataError(
+                f"features: {extra} rows were encoded that are not of knowledge; move the folder "
+                "of `features` away and run again"
+            )
+
+
 def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table]:
     """FEATURES with `truncated`, block by block, in the order of `knowledge`."""
     if not knowledge.num_rows:
@@ -98,18 +191,8 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     workers = size_workers(config.cluster, config.encoder.device, ray.cluster_resources())
     rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
     blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
-    ray.data.DataContext.get_current().execution_options.preserve_order = True
-    encoded = ray.data.from_arrow(blocks).map_batches(
-        EncodingActor,
-        fn_constructor_args=(config.encoder, workers.threads_each),
-        batch_size=None,
-        batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=workers.actors),
-        num_cpus=1,
-        num_gpus=workers.gpus_each,
-        ray_remote_args_fn=bounded_retries,
-    )
-    yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
+    arguments = (config.encoder, workers.threads_each)
+    yield from through_actors(EncodingActor, arguments, blocks, workers, ordered=True)
 
 
 def _width(features: pa.Table) -> int:

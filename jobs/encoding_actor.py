@@ -5,7 +5,7 @@ It lives outside the job, which is `__main__` when it runs and cannot be importe
 
 import pyarrow as pa
 
-from features.build import build_features, usable_texts
+from features.build import build_features, usable_text
 from features.encoder import TextEncoder
 from pipeline.config import EncoderSettings
 
@@ -23,6 +23,6 @@ class EncodingActor:
 
     def __call__(self, knowledge: pa.Table) -> pa.Table:
         """FEATURES of the block, and a column `truncated` for what the encoder did not read."""
-        is_truncated = self._encoder.is_truncated(usable_texts(knowledge))
+        is_truncated = self._encoder.is_truncated(usable_text(knowledge).to_pylist())
         features = build_features(knowledge, self._encoder)
         return features.append_column("truncated", pa.array(is_truncated))

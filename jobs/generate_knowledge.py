@@ -1,4 +1,4 @@
-"""CATALOG + GROUPS + pools -> KNOWLEDGE, in waves, on Ray Data actors.
+"""CATALOG + GROUPS + pools -> KNOWLEDGE, in waves, on Ray actors.
 
     python -m jobs.generate_knowledge --config conf/demo.yaml
 
@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
+from jobs.actor_pool import through_actors
 from jobs.build_pools import build_wave
-from jobs.cluster import bounded_retries, size_workers, start_ray
+from jobs.cluster import size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
 from jobs.progress import heartbeat
 from jobs.waves import (
@@ -69,7 +70,7 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
     """Write `waves/<wave>/knowledge`, and the pools it drafts from, unless they are up to date."""
     pools = None
     if wave_has_pools(config, wave):
-        pools = build_wave(config, store, wave, identity.tokenizer.fingerprint)
+        pools = build_wave(config, store, wave, identity.tokenizer)
     plan = plan_wave(config, store, wave, identity)
     if plan.is_done:
         log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
@@ -109,14 +110,27 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
     zeros = pa.array(np.zeros(len(rows), np.int32))
     carried = knowledge.take(pa.array(rows)).set_column(wave, "wave", zeros)
     plan.write(carried, _totals(carried))
+    new, gone = (len(own - other) for own, other in _differences(tasks, knowledge))
     log.info(
-        "%s: %d of %d rows of %s hold, %d entities are to be written",
+        "%s: %d of %d rows of %s hold; to be written: %d new, %d whose prompt or settings changed "
+        "or whose row had failed; %d gone",
         plan.name,
         len(rows),
         knowledge.num_rows,
         earlier.root,
-        tasks.num_rows - len(rows),
+        new,
+        tasks.num_rows - len(rows) - new,
+        gone,
     )
+
+
+def _differences(tasks: pa.Table, knowledge: pa.Table) -> list[tuple[set, set]]:
+    """Today's entities and those of the earlier run, either way round."""
+    today, before = (
+        set(zip(table["kind"].to_pylist(), table["entity_id"].to_pylist(), strict=True))
+        for table in (tasks, knowledge)
+    )
+    return [(today, before), (before, today)]
 
 
 def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
@@ -150,17 +164,8 @@ def _generate(
     size = config.generation.block_rows
     blocks = [tasks.slice(start, size) for start in range(0, tasks.num_rows, size)]
     with heartbeat(log, what, tasks.num_rows) as board:
-        knowledge = ray.data.from_arrow(blocks).map_batches(
-            GenerationActor,
-            fn_constructor_args=(config, rule, pools, workers.threads_each, board),
-            batch_size=None,  # a block is a batch
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=min(workers.actors, len(blocks))),
-            num_cpus=1,
-            num_gpus=workers.gpus_each,
-            ray_remote_args_fn=bounded_retries,
-        )
-        yield from knowledge.iter_batches(batch_size=None, batch_format="pyarrow")
+        arguments = (config, rule, pools, workers.threads_each, board)
+        yield from through_actors(GenerationActor, arguments, blocks, workers, ordered=False)
 
 
 def _check_models(config: RunConfig, tokenizer: str) -> None:

@@ -1,10 +1,13 @@
 """The worker of jobs.generate_knowledge: one model and one engine for as long as a wave lasts."""
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from jobs.progress import board_of
 from pipeline.config import RunConfig
 from pipeline.cost_cache import cost_file, read_costs, write_costs
 from pipeline.decoding_config import (
@@ -33,26 +36,30 @@ from pipeline.errors import ModelError
 from pipeline.knowledge import collect, requests_of
 from pipeline.language_model import ChatTokenizer, load_model, load_tokenizer, stop_ids_of
 from retrieval_pools.drafter import PoolDrafter
-from retrieval_pools.pool import PoolSet
+from retrieval_pools.pool_folder import open_pools
+
+log = logging.getLogger("jobs.generation_actor")
 
 
 class GenerationActor:
     """Built once in a Ray worker, then called with one block of TASKS after another."""
 
     def __init__(
-        self, config: RunConfig, rule: str, pools: Path | None, threads: int, board: Any
+        self, config: RunConfig, rule: str, pools: Path | None, threads: int, board: str
     ) -> None:
+        """`board` is the name of a `ProgressBoard`."""
         import torch
 
         torch.set_num_threads(threads)  # Ray would give an actor of one CPU a single thread
         self._config = config
+        self._board = board_of(board)
         self._tokenizer = load_tokenizer(config.language_model)
-        self._board = board
-        self._engine = make_engine(config, self._tokenizer)
+        self._engine = make_engine(config, self._tokenizer, self._board.enter.remote)
         self._engine.use(
             make_drafter(config, self._engine, rule, pools, self._tokenizer.fingerprint),
             make_rule(rule, config.generation, self._engine.stops),
         )
+        self._board.enter.remote("writing the first rows")
 
     def __call__(self, tasks: pa.Table) -> pa.Table:
         """One row of KNOWLEDGE for every task, in order."""
@@ -66,13 +73,18 @@ class GenerationActor:
         return collect(tasks, generations, self._tokenizer, longest)
 
 
-def make_engine(config: RunConfig, tokenizer: ChatTokenizer) -> Engine:
-    """Load the configured model into an engine."""
+def make_engine(
+    config: RunConfig, tokenizer: ChatTokenizer, tell: Callable[[str], Any] = log.info
+) -> Engine:
+    """Load the configured model into an engine, and `tell` what is being done."""
+    tell("loading the language model")
     model = load_model(config.language_model)
     settings, stop_ids = config.generation, stop_ids_of(model)
     stops = Stops(stop_ids, settings.stop_strings, tokenizer.decode_exactly)
     file = cost_file(model, config.engine)
     costs = read_costs(file)
+    if costs is None:  # measured anew for other code too, and so compiled
+        tell("compiling kernels and measuring step costs (once per model and machine)")
     engine = Engine(model, config.engine, stops, make_processors(settings, stop_ids), costs)
     if costs is None:
         write_costs(file, engine.costs)
@@ -130,7 +142,7 @@ def make_drafter(
         return _make_draft_model(config, engine, rule, tokenizer)
     if pools is None:
         return NoDraft()
-    return PoolDrafter(PoolSet.open(pools, tokenizer), config.pools.depth, config.drafts.sources)
+    return PoolDrafter(open_pools(pools, tokenizer), config.pools.depth, config.drafts.sources)
 
 
 def _make_draft_model(

@@ -2,19 +2,21 @@
 
     python -m jobs.inspect_pool --config conf/demo.yaml --group user/collab-0 --text "She likes"
 
-Looks only, also while a job writes the run. Prints every group, the phrases that one group repeats most (the largest group unless
-`--group` names another), and with `--text` the tree that its pool drafts after such a text.
+Looks only, also while a job writes the run. Prints every group, the phrases that one group repeats
+most (the largest group unless `--group` names another), and with `--text` the tree that its pool
+drafts after such a text.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from jobs import cli
 from jobs.waves import last_wave, pools_name
 from pipeline.config import RunConfig
+from pipeline.engine.row import Row
+from pipeline.engine.stops import Stops
 from pipeline.engine.types import ROOT, DraftTree, Request
 from pipeline.errors import DataError
 from pipeline.language_model import ChatTokenizer, load_tokenizer
@@ -25,6 +27,7 @@ from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.eviction import size_of
 from retrieval_pools.phrases import top_phrases
 from retrieval_pools.pool import PoolSet
+from retrieval_pools.pool_folder import open_pools
 
 _OPTIONS = {
     "group": "group whose phrases and drafts are shown; the largest one if absent",
@@ -34,19 +37,11 @@ _PHRASES = 12
 _MOST_NAMES = 20  # in an error
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row that has written some text, as far as a drafter sees it."""
-
-    request: Request
-    tokens: np.ndarray
-
-
 def run(config: RunConfig, store: Store, group: str | None = None, text: str | None = None) -> int:
     """Print the pools of the latest wave that has any; return 0."""
     tokenizer = load_tokenizer(config.language_model)
     name = _latest(config, store)
-    pools = PoolSet.open(store.path(name), tokenizer.fingerprint)
+    pools = open_pools(store.path(name), tokenizer.fingerprint)
     chosen = _group_of(pools, group, name)
     print(f"{store.path(name)}: {pools.bytes_per_token:.1f} bytes per token")
     print("\n".join(_table(pools)))
@@ -130,12 +125,12 @@ def _drafts(
     """The tree as lines, a child below its parent and further in."""
     drafter = PoolDrafter(pools, config.pools.depth, ("group", "global"))
     ids = tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"]
-    tokens = np.array(ids, np.int32)
-    limit = len(tokens) + config.pools.depth + 1
-    request = Request("text", tokens[:0], limit, group)
-    (tree,) = drafter.propose([_Row(request, tokens)], config.engine.draft_nodes)
+    row = Row(Request("text", np.empty(0, np.int32), len(ids) + config.pools.depth + 1, group), 0)
+    for token in ids:
+        row.append(token, Stops([]))
+    (tree,) = drafter.propose([row], config.engine.draft_nodes)
     if not len(tree):
-        yield "nothing"
+        yield "nothing: no text of the pools goes on after the last token of it"
     yield from _below(tree, ROOT, 0, tokenizer)
 
 

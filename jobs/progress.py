@@ -6,12 +6,14 @@ Lines go to the job's logger, so they stand in a terminal and in the run's log a
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _INTERVAL = 10.0  # seconds between lines
+_LOOK = 1.0  # seconds between looks at what the workers are at
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Progress:
     rows: int = 0
     tokens: int = 0
     forward_passes: int = 0
+    phases: tuple[str, ...] = ()  # what any worker has begun on its way to the first row, in order
 
 
 class ProgressBoard:
@@ -32,9 +35,17 @@ class ProgressBoard:
     def add(self, rows: int, tokens: int, forward_passes: int) -> None:
         """Count finished rows."""
         old = self._progress
-        self._progress = Progress(
-            old.rows + rows, old.tokens + tokens, old.forward_passes + forward_passes
+        self._progress = replace(
+            old,
+            rows=old.rows + rows,
+            tokens=old.tokens + tokens,
+            forward_passes=old.forward_passes + forward_passes,
         )
+
+    def enter(self, phase: str) -> None:
+        """Note what a worker does now; several workers do the same."""
+        if phase not in self._progress.phases:
+            self._progress = replace(self._progress, phases=(*self._progress.phases, phase))
 
     def read(self) -> Progress:
         """Sums so far."""
@@ -42,33 +53,64 @@ class ProgressBoard:
 
 
 @contextmanager
-def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[Any]:
-    """Give the handle of a board for the workers, and log its sums until the block ends."""
+def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[str]:
+    """Give the name of a board for the workers, and log what it says until the block ends.
+
+    A name, not a handle: a restarted worker finds the board again.
+    """
     import ray
 
     actor: Any = ray.remote(ProgressBoard)
-    board = actor.options(num_cpus=0).remote()
+    name = f"board-{uuid.uuid4().hex}"
+    board = actor.options(num_cpus=0, name=name).remote()
     done = threading.Event()
-    began = time.monotonic()
+    lines = Lines(total)
 
     def beat() -> None:
-        while not done.wait(_INTERVAL):
-            log.info("%s: %s", what, describe(ray.get(board.read.remote()), total, began))
+        while not done.wait(_LOOK):
+            for line in lines.due(ray.get(board.read.remote()), time.monotonic()):
+                log.info("%s: %s", what, line)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
-        yield board
+        yield name
     finally:
         done.set()
         thread.join()
         ray.kill(board)
 
 
+def board_of(name: str) -> Any:
+    """The handle of a board, in a worker."""
+    import ray
+
+    return ray.get_actor(name)
+
+
+class Lines:
+    """What is worth a line: each new phase at once, and the sums every few seconds."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._began = self._last = time.monotonic()
+        self._phases = 0
+
+    def due(self, progress: Progress, now: float) -> list[str]:
+        """The lines to log at the time `now`."""
+        lines = [*progress.phases[self._phases :]]
+        self._phases = len(progress.phases)
+        if now - self._last >= _INTERVAL:
+            self._last = now
+            lines.append(describe(progress, self._total, self._began))
+        return lines
+
+
 def describe(progress: Progress, total: int, began: float) -> str:
     """One line: rows, rate, tokens per forward pass, time left."""
     if not progress.rows:
-        return f"0/{total} rows, models are loading or the first rows are in work"
+        phase = progress.phases[-1] if progress.phases else "workers are starting"
+        return f"0/{total} rows, {phase}"
     seconds = time.monotonic() - began
     parts = [
         f"{progress.rows}/{total} rows",

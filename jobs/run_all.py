@@ -19,9 +19,11 @@ from jobs import (
     train_embeddings,
     write_report,
 )
+from jobs.preflight import check_inputs
+from jobs.show_status import datasets
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, PartialError, UserError
-from pipeline.store import Store
+from pipeline.store import Manifest, Store
 
 log = logging.getLogger("jobs.run_all")
 
@@ -39,6 +41,8 @@ STAGES = (
 
 def run(config: RunConfig, store: Store) -> None:
     """Run all stages; a missed threshold is raised at the end, when the report shows it."""
+    check_inputs(config)
+    before = _made(config, store)
     missed: list[UserError] = []
     for number, stage in enumerate(STAGES, 1):
         name = stage.__name__.removeprefix("jobs.")
@@ -52,6 +56,13 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("[%d/%d] %s: %.0f s", number, len(STAGES), name, time.monotonic() - began)
     if missed:
         raise missed[0]
+    if _made(config, store) == before:
+        log.info("nothing to do: every stage is up to date")
+
+
+def _made(config: RunConfig, store: Store) -> list[Manifest | None]:
+    """The datasets of the run as they are now."""
+    return [store.manifest(name) for name in datasets(config)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,32 +1,20 @@
 """What one size of each stage costs; see jobs.benchmark_scale."""
 
-import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy as np
 import torch
 
 from jobs.peak_memory import forget_peak, peak_mib, resident_mib
-from jobs.pool_task import TOKENIZER, pools_of
 from jobs.scale_tables import catalog_tables
-from pipeline.config import EmbeddingSettings, PoolSettings, PromptSettings, RunConfig
-from pipeline.engine.types import Request
+from pipeline.config import EmbeddingSettings, PromptSettings
 from pipeline.prompts import build_prompts
-from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.grouping import cluster, group_by_attributes
 from retrieval_pools.lightgcn import Trainer
-from retrieval_pools.pool import PoolSet
-from retrieval_pools.synthetic import SyntheticTexts, synthetic_interactions, synthetic_vectors
+from retrieval_pools.synthetic import synthetic_interactions, synthetic_vectors
 
-LOOKUP_ROWS, LOOKUP_NODES = 64, 32
-_LOOKUP_STEPS = 40  # proposals, each after one more token
-_PROMPT_SHARE = 0.25  # of a text; the rest is what the row has written so far
-_GROUP = "group-0"
 _EDGES_PER_USER, _GROUP_SIZE = 20, 8
 _ENOUGH_SECONDS, _MOST_TRIES = 2.0, 5
 
@@ -79,25 +67,6 @@ def least(measure: Callable[[], list[Cost]]) -> list[Cost]:
     return [min(costs, key=lambda cost: cost.core_seconds) for costs in zip(*tries, strict=True)]
 
 
-def one_pool(tokens: int, config: RunConfig, scratch: Path) -> list[Cost]:
-    """Build one group's pool of so many tokens, then draft from it."""
-    texts = SyntheticTexts(config.seed, config.scale.text_tokens)
-    documents = {_GROUP: texts.of_group(0, tokens // config.scale.text_tokens)}
-    with watched() as building:
-        pools = pools_of(documents, config.pools)
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        pools.save(Path(folder), TOKENIZER)
-        with watched() as looking:
-            times = _lookups(PoolSet.open(Path(folder), TOKENIZER), texts, config.pools)
-    size, median = pools.num_tokens, statistics.median(times)
-    lookups = Cost(
-        *("lookups", "row", size, LOOKUP_ROWS * len(times)),
-        *(median * len(times), looking.seconds, looking.peak, looking.grown),
-        facts={"milliseconds": median * 1e3, "slowest": max(times) * 1e3},
-    )
-    return [_cost("one pool", "token", size, size, building, pools.bytes_per_token), lookups]
-
-
 def lightgcn(edges: int, settings: EmbeddingSettings, seed: int) -> list[Cost]:
     """Set up, propagate once, train one epoch; on one thread at every size."""
     made = synthetic_interactions(edges, seed)
@@ -113,9 +82,9 @@ def lightgcn(edges: int, settings: EmbeddingSettings, seed: int) -> list[Cost]:
     finally:
         torch.set_num_threads(threads)
     return [
-        _cost("lightgcn graph", "edge", edges, edges, preparing),
-        _cost("lightgcn propagation", "edge", edges, edges, propagating),
-        _cost("lightgcn epoch", "edge", edges, edges, training),
+        cost_of("lightgcn graph", "edge", edges, edges, preparing),
+        cost_of("lightgcn propagation", "edge", edges, edges, propagating),
+        cost_of("lightgcn epoch", "edge", edges, edges, training),
     ]
 
 
@@ -124,7 +93,7 @@ def kmeans(entities: int, num_groups: int, dim: int, seed: int) -> list[Cost]:
     vectors = synthetic_vectors(entities, dim, num_groups, seed)
     with watched() as grouping:
         clusters = cluster(vectors, num_groups, seed)
-    cost = _cost("kmeans", "entity", entities, entities, grouping)
+    cost = cost_of("kmeans", "entity", entities, entities, grouping)
     cost.facts["groups"] = len(clusters.centroids)
     return [cost]
 
@@ -140,42 +109,15 @@ def prompts(users: int, settings: PromptSettings, seed: int) -> list[Cost]:
         group_by_attributes(attributes, list(attributes[0]), _GROUP_SIZE)
     size = made.num_users
     return [
-        _cost("prompts", "user", size, len(asked), asking),
-        _cost("attribute groups", "user", size, size, grouping),
+        cost_of("prompts", "user", size, len(asked), asking),
+        cost_of("attribute groups", "user", size, size, grouping),
     ]
 
 
-def _cost(
+def cost_of(
     stage: str, unit: str, size: int, units: int, watch: Watch, left: float | None = None
 ) -> Cost:
+    """What was watched, as the cost of a stage; `left` bytes per unit remain."""
     return Cost(
         stage, unit, size, units, watch.core_seconds, watch.seconds, watch.peak, watch.grown, left
     )
-
-
-@dataclass
-class _Row:
-    """A row in flight, as far as a drafter sees it."""
-
-    request: Request
-    tokens: np.ndarray
-
-
-def _lookups(pools: PoolSet, texts: SyntheticTexts, settings: PoolSettings) -> list[float]:
-    """Core seconds of proposals for texts that the pool does not hold, one token further each."""
-    drafter = PoolDrafter(pools, settings.depth)
-    fresh = texts.of_group(0, LOOKUP_ROWS, part=1)
-    length = fresh.shape[1]
-    prompt = max(1, int(length * _PROMPT_SHARE))
-    rows = [
-        _Row(Request(f"row-{number}", text[:prompt], length, _GROUP), text[:prompt])
-        for number, text in enumerate(fresh)
-    ]
-    times = []
-    for step in range(_LOOKUP_STEPS):
-        for row, text in zip(rows, fresh, strict=True):
-            row.tokens = text[: min(prompt + 1 + step, length)]
-        began = time.process_time()
-        drafter.propose(rows, LOOKUP_NODES)
-        times.append(time.process_time() - began)
-    return times

@@ -1,7 +1,11 @@
 """A made-up catalog as the tables that stages read."""
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.schemas import ATTRIBUTES, INTERACTIONS, ITEMS, USERS
 from retrieval_pools.synthetic import Interactions
@@ -27,6 +31,30 @@ def catalog_tables(made: Interactions) -> tuple[pa.Table, pa.Table, pa.Table]:
             ITEMS, [_ids(np.arange(items)), _ids(np.arange(items)), _attributes("genre", items)]
         ),
         _table(INTERACTIONS, columns),
+    )
+
+
+def knowledge_table(texts: np.ndarray, group_size: int) -> pa.Table:
+    """What pools read of KNOWLEDGE: `texts` (texts, tokens) int32, as many in each group.
+
+    Every second text was relaxed.
+    """
+    count, length = texts.shape
+    if texts.size > np.iinfo(np.int32).max:
+        raise ValueError(f"{texts.size} tokens are more than one list column holds")
+    number = np.arange(count)
+    ids = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * length, texts.ravel())
+    return pa.table(
+        {
+            "kind": pa.repeat("user", count),
+            "entity_id": _ids(number),
+            "group_id": pc.binary_join_element_wise("user/", _ids(number // group_size), ""),
+            "wave": np.zeros(count, np.int32),
+            "token_ids": ids,
+            "rule": pa.repeat("relaxed", count),
+            "relaxed_tokens": (number % 2).astype(np.int32),
+            "error": pa.repeat("", count),
+        }
     )
 
 

@@ -2,7 +2,8 @@
 
     python -m jobs.show_status --config conf/demo.yaml
 
-Looks only; takes no lock and writes nothing. Exit codes: 0 every stage is made, 6 some are not.
+Looks only; takes no lock and writes nothing. Exit codes: 0 every stage is made, 6 some are not,
+3 there is no such run.
 """
 
 import fcntl
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jobs import cli
+from jobs.compare_decoding import has_nothing_to_compare
 from jobs.waves import knowledge_name, last_wave, pools_name, wave_has_pools
 from pipeline.config import RunConfig
 from pipeline.parts import count_rows, list_parts
@@ -34,20 +36,30 @@ def run(config: RunConfig, store: Store) -> int:
     """Print the status; return an exit code."""
     for line in lines(config, store):
         print(line)
-    made = all(store.is_consistent(name) for name in datasets(config))
+    skipped = _skipped(config, store)
+    made = all(store.is_consistent(name) for name in datasets(config) if name not in skipped)
     return 0 if made else UNFINISHED
 
 
 def lines(config: RunConfig, store: Store) -> Iterator[str]:
     """The status for a terminal."""
-    yield f"{store.root}: {_who(store.root)}"
+    previous = config.refresh.previous
+    yield f"{store.root}{f', a refresh of {previous}' if previous else ''}: {_who(store.root)}"
+    skipped = _skipped(config, store)
     for name in datasets(config):
-        yield f"  {name:<20} {_state(store, name)}"
+        yield f"  {name:<20} {skipped.get(name) or _state(store, name)}"
     log = store.root / "run.log"
     if log.is_file():
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
         age = time.time() - log.stat().st_mtime
         yield f"last line of run.log, {age:.0f} s ago: {last[0] if last else '(empty)'}"
+
+
+def _skipped(config: RunConfig, store: Store) -> dict[str, str]:
+    """What a run rightly leaves out, and why."""
+    if has_nothing_to_compare(config, store):
+        return {"comparison": "left out: no rows to compare on"}
+    return {}
 
 
 def _state(store: Store, name: str) -> str:

@@ -18,7 +18,7 @@ from pipeline.config import RunConfig
 from pipeline.knowledge import PLAIN_WAVE, WaveIdentity, make_tasks, plan_waves
 from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
 from pipeline.prompts import Prompt, build_prompts, templates_hash
-from pipeline.refresh import with_previous_text
+from pipeline.refresh import in_tokens_of, with_previous_text
 from pipeline.store import Plan, Store
 
 CATALOG = ["users", "items", "interactions"]
@@ -61,6 +61,12 @@ def earlier_run(config: RunConfig) -> Store | None:
     earlier = Store(config.artifacts / config.refresh.previous)
     earlier.require("knowledge")
     return earlier
+
+
+def earlier_knowledge(earlier: Store, tokenizer: ChatTokenizer) -> pa.Table:
+    """All KNOWLEDGE of an earlier run, in tokens of today's tokenizer."""
+    written_with = earlier.require(knowledge_name(0)).settings["tokenizer"]
+    return in_tokens_of(tokenizer, earlier.read("knowledge"), written_with)
 
 
 def identify(config: RunConfig) -> Identity:
@@ -127,7 +133,9 @@ def wave_tasks(
     chosen = groups.filter(pa.array(is_chosen))
     wanted = wave_identity(config, wave, identity, pool_version)
     tasks = tasks_of(config, store, chosen, identity.tokenizer, wanted)
-    return tasks if earlier is None else with_previous_text(tasks, earlier.read("knowledge"))
+    if earlier is None:
+        return tasks
+    return with_previous_text(tasks, earlier_knowledge(earlier, identity.tokenizer))
 
 
 def groups_of(config: RunConfig, store: Store) -> pa.Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from features import formats
-from features.provenance import OPTIONAL, REQUIRED
+from features.provenance import OPTIONAL, REQUIRED, has_empty_last_wave
 from features.report import render, summarise
 from jobs import cli
 from pipeline.config import RunConfig
@@ -36,12 +36,14 @@ def run(config: RunConfig, store: Store) -> None:
     for name in set(OPTIONAL) - set(made):
         if store.manifest(name) is not None:
             log.info("%s was made from older inputs and is left out; run its job again", name)
-    plan = store.plan("report", settings={}, inputs=[*REQUIRED, *made])
+    previous, reason = config.refresh.previous, _no_comparison(config, store, made)
+    settings = {"previous": previous, "no_comparison": reason}
+    plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
     page = store.path("report") / "report.html"
     if plan.is_done:
         log.info("report: up to date, %s", page)
         return
-    report = summarise(store)
+    report = summarise(store, previous, reason)
 
     def fill(folder: Path) -> None:
         text = json.dumps(report, indent=1, allow_nan=False, ensure_ascii=False)
@@ -53,21 +55,38 @@ def run(config: RunConfig, store: Store) -> None:
     log.info("report: %s", page)
 
 
+def _no_comparison(config: RunConfig, store: Store, made: Sequence[str]) -> str:
+    """Why the comparison has no rows; "" if it has, or has not been tried."""
+    if "comparison" in made:
+        return ""
+    if not config.comparison.rows_per_kind:
+        return "comparison.rows_per_kind is 0"
+    return "the last wave had no text to write" if has_empty_last_wave(store) else ""
+
+
 def _log_headline(headline: Mapping[str, Any]) -> None:
-    gain = headline["auc_gain"]
-    interval = (
-        f" [{formats.signed(gain['low'])}, {formats.signed(gain['high'])}], {gain['model']}"
+    gain, refresh = headline["auc_gain"], headline["refresh"]
+    of_gain = (
+        f" [{formats.signed(gain['low'])}, {formats.signed(gain['high'])}], {gain['model']}: "
+        f"{gain['outcome']}"
         if gain
         else ""
     )
+    if refresh:
+        log.info(
+            "kept from %s: %s, written now: %s",
+            refresh["previous"],
+            *(formats.count(refresh[key]) for key in ("kept", "written")),
+        )
     log.info(
-        "entities written: %s of %s (%s errors)",
+        "entities with a text: %s of %s (%s errors)",
         *(formats.count(headline[key]) for key in ("entities", "of_rows", "errors")),
     )
-    log.info("tokens: %s", formats.count(headline["tokens"]))
-    log.info("tokens per forward pass: %s", formats.decimal(headline["tokens_per_forward"]))
+    now = " written now" if refresh else ""
+    log.info("tokens%s: %s", now, formats.count(headline["tokens"]))
+    log.info("tokens per forward pass%s: %s", now, formats.decimal(headline["tokens_per_forward"]))
     log.info("speed-up, %s against plain: %s", headline["rule"], formats.times(headline["speedup"]))
-    log.info("AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), interval)
+    log.info("AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), of_gain)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -211,7 +211,6 @@ class ScaleSettings(Settings):
     text_tokens: Count = 128
     texts_per_group: Count = 500
     pool_groups: Choices[Count] = [2, 16, 156, 2000]  # 64,000 tokens each
-    groups_per_task: Count = 4  # bounds what a worker sorts at once
     lookup_tokens: Choices[Count] = [100_000, 1_000_000, 10_000_000]  # of one pool
     edges: Choices[Count] = [100_000, 1_000_000, 10_000_000]
     entities: Choices[Count] = [10_000, 100_000, 1_000_000]

@@ -6,7 +6,7 @@ the nearest valid key and the allowed range.
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,37 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
+    overrides = list(overrides)
     for override in overrides:
         _apply_override(tree, override)
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
-        raise ConfigError(f"{path} cannot be used:\n{problems}") from error
+        raise ConfigError(_complaint(path, error, overrides)) from error
+
+
+def _complaint(path: Path, error: ValidationError, overrides: Sequence[str]) -> str:
+    """All problems, each with the --set that it comes from, if from one."""
+    problems = error.errors()
+    blamed = [[one for one in overrides if _is_to_blame(one, problem)] for problem in problems]
+    lines = [
+        f"  {_explain(problem)}" + "".join(f" (from --set {one})" for one in own)
+        for problem, own in zip(problems, blamed, strict=True)
+    ]
+    what = "what --set gives" if all(blamed) else str(path)
+    if any(blamed) and not all(blamed):
+        what = f"{path} with what --set gives"
+    return "\n".join([f"{what} cannot be used:", *lines])
+
+
+def _is_to_blame(override: str, problem: Mapping[str, Any]) -> bool:
+    """Whether an override set the value at fault, or one that a rule over a section names."""
+    keys = override.partition("=")[0].strip().split(".")
+    location = [str(part) for part in problem["loc"]]
+    if location[: len(keys)] == keys:
+        return True
+    is_inside = keys[: len(location)] == location
+    return is_inside and re.search(rf"\b{re.escape(keys[-1])}\b", problem["msg"]) is not None
 
 
 def _apply_override(tree: dict[str, Any], override: str) -> None:

@@ -21,7 +21,8 @@ from pipeline.gguf_cache import converted_folder
 
 log = logging.getLogger(__name__)
 
-_MODEL_FILES = ("*.safetensors", "*.gguf", "*.bin", "config.json", "generation_config.json")
+_WEIGHTS = ("*.safetensors", "*.bin")
+_MODEL_FILES = (*_WEIGHTS, "*.gguf", "config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,12 @@ class ChatTokenizer:
         return np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
 
     def decode(self, token_ids: np.ndarray) -> str:
-        """Text of output ids, without special tokens."""
-        return self.decode_exactly(token_ids).strip()
+        """Text of output ids, without special tokens and without white space at its ends."""
+        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True).strip()
 
     def decode_exactly(self, token_ids: np.ndarray) -> str:
-        """Text of output ids with the white space at its ends."""
-        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True)
+        """All that output ids say: special tokens by their names, and every white space."""
+        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=False)
 
 
 def load_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
@@ -78,16 +79,23 @@ def load_model(settings: LanguageModelSettings) -> PreTrainedModel:
 
 
 def stop_ids_of(model: PreTrainedModel) -> frozenset[int]:
-    """Tokens that end an answer.
+    """Tokens that end an answer; ids that no token has, such as -1 for none, are left out.
 
     Raises:
         ModelError: the model names none; its rows would all run to their length limit.
     """
     generation: Any = model.generation_config
     stop = generation.eos_token_id if generation else model.config.eos_token_id
-    if stop is None:
-        raise ModelError("the model's generation_config names no eos_token_id")
-    return frozenset([stop] if isinstance(stop, int) else stop)
+    embeddings: Any = model.get_input_embeddings()
+    vocabulary = embeddings.weight.shape[0]
+    named = [stop] if isinstance(stop, int) else stop or []
+    known = frozenset(token for token in named if 0 <= token < vocabulary)
+    if not known:
+        raise ModelError(
+            f"the model's generation_config names eos_token_id {stop}, no token of its vocabulary "
+            f"of {vocabulary}; set it to the token that ends an answer"
+        )
+    return known
 
 
 def check_language_model(settings: LanguageModelSettings) -> None:
@@ -97,6 +105,34 @@ def check_language_model(settings: LanguageModelSettings) -> None:
         ModelError: the reason is named.
     """
     sliding_windows(_load(AutoConfig, settings))
+
+
+def require_model_files(settings: LanguageModelSettings, section: str) -> None:
+    """Refuse a model that is not there, from the names of its files; `section` is of the config.
+
+    A hub name is asked for its configuration, which is fetched once.
+
+    Raises:
+        ModelError: the GGUF file, the weights or the configuration are missing.
+    """
+    folder = Path(settings.path)
+    if settings.gguf_file is not None:
+        if not (folder / settings.gguf_file).is_file():
+            raise ModelError(_no_gguf_file(folder / settings.gguf_file, section))
+        return
+    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
+        raise ModelError(
+            f"{section}.path: {folder} holds no weights ({', '.join(_WEIGHTS)}); for a GGUF file "
+            f"set {section}.gguf_file"
+        )
+    check_language_model(settings)
+
+
+def _no_gguf_file(file: Path, section: str) -> str:
+    return (
+        f"{section}: {file} does not exist; run `make assets`, or set {section}.path and "
+        f"{section}.gguf_file to a model you have"
+    )
 
 
 def model_fingerprint(settings: LanguageModelSettings) -> str:
@@ -123,10 +159,7 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
     if settings.gguf_file is not None:
         file = Path(settings.path) / settings.gguf_file
         if not file.is_file():
-            raise ModelError(
-                f"language_model: {file} does not exist; run `make assets`, or set "
-                "language_model.path and language_model.gguf_file to a model you have"
-            )
+            raise ModelError(_no_gguf_file(file, "language_model"))
         path = str(converted_folder(file, settings.dtype, model_fingerprint(settings)))
     transformers_logging.disable_progress_bar()
     try:

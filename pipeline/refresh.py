@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from pipeline.decoding_config import GenerationSettings
 from pipeline.knowledge import WaveIdentity, content_key
+from pipeline.language_model import ChatTokenizer
 
 
 def rows_that_hold(
@@ -18,18 +19,39 @@ def rows_that_hold(
     only ever comes near it. Rows with an error never hold.
     """
     place = _places(earlier)
-    keys = earlier["content_key"].to_pylist()
+    keys, prompts = earlier["content_key"].to_pylist(), tasks["prompt_ids"]
     greedy = replace(identity, rule="strict")
+    names = ("kind", "entity_id", "content_key")
+    asked = zip(*(tasks[name].to_pylist() for name in names), strict=True)
     found = []
-    for task in tasks.select(["kind", "entity_id", "content_key", "prompt_ids"]).to_pylist():
-        row = place.get((task["kind"], task["entity_id"]))
+    for number, (kind, entity, key) in enumerate(asked):
+        row = place.get((kind, entity))
         if row is None:
             continue
-        if keys[row] == task["content_key"] or (
-            identity.rule == "relaxed" and keys[row] == _key(task, greedy, settings)
-        ):
+        is_same = keys[row] == key
+        if not is_same and identity.rule == "relaxed":
+            prompt = np.array(prompts[number].as_py(), np.int32)
+            is_same = keys[row] == content_key(kind, entity, prompt, greedy, settings)
+        if is_same:
             found.append(row)
     return np.array(found, np.int64)
+
+
+def in_tokens_of(tokenizer: ChatTokenizer, knowledge: pa.Table, written_with: str) -> pa.Table:
+    """KNOWLEDGE with the token ids that its texts have in `tokenizer`.
+
+    `written_with` is the fingerprint of the tokenizer that its ids are of. Ids of another one mean
+    other words.
+    """
+    if written_with == tokenizer.fingerprint:
+        return knowledge
+    ids = [
+        tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        for text in knowledge["text"].to_pylist()
+    ]
+    place = knowledge.schema.get_field_index("token_ids")
+    column = pa.array(ids, knowledge.schema.field("token_ids").type)
+    return knowledge.set_column(place, "token_ids", column)
 
 
 def with_previous_text(tasks: pa.Table, earlier: pa.Table) -> pa.Table:
@@ -48,8 +70,3 @@ def _places(knowledge: pa.Table) -> dict[tuple[str, str], int]:
     names = ("kind", "entity_id", "error")
     rows = zip(*(knowledge[name].to_pylist() for name in names), strict=True)
     return {(kind, entity): row for row, (kind, entity, error) in enumerate(rows) if not error}
-
-
-def _key(task: dict, identity: WaveIdentity, settings: GenerationSettings) -> str:
-    prompt_ids = np.array(task["prompt_ids"], np.int32)
-    return content_key(task["kind"], task["entity_id"], prompt_ids, identity, settings)

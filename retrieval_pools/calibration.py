@@ -14,7 +14,8 @@ from retrieval_pools.compiled import Cells, read_only
 
 # Lower ends of the buckets.
 _MATCHES = np.array([1, 2, 3, 4, 5, 7, 10, 15, 20])  # tokens
-_COUNTS = np.array([1, 2, 3, 5, 9, 17, 33, 65])  # occurrences of the parent
+# Occurrences of the parent, in halves: one in relaxed text counts half.
+_HALVES = np.array([1, 2, 4, 6, 10, 18, 34, 66, 130])
 _SHARES = np.array([0, 3, 6, 10, 20, 30, 45, 60, 75, 90, 97, 100])  # percent of them
 
 # Fitted to 14,690 verified drafts: 45 texts of SmolLM2-135M, each against the other 44, strict.
@@ -30,7 +31,7 @@ class Calibration:
 
     def __init__(self) -> None:
         match, count, share = np.meshgrid(
-            _MATCHES, _COUNTS, _middle(_SHARES) / 100.0, indexing="ij"
+            _MATCHES, _HALVES / 2.0, _middle(_SHARES) / 100.0, indexing="ij"
         )
         prior = np.concatenate(
             [expected_acceptance(doubt, match, count, share).ravel() for doubt in _DOUBT]
@@ -40,8 +41,8 @@ class Calibration:
         self._probability = prior
         offsets = (
             np.arange(len(_DOUBT), dtype=np.int32) * match.size,
-            _offsets(_MATCHES, len(_COUNTS) * len(_SHARES)),
-            _offsets(_COUNTS, len(_SHARES)),
+            _offsets(_MATCHES, len(_HALVES) * len(_SHARES)),
+            _offsets(_HALVES, len(_SHARES)),
             _offsets(_SHARES, 1),
         )
         self.cells = Cells(*(read_only(array) for array in (*offsets, prior)))

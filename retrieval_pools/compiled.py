@@ -59,7 +59,7 @@ class Cells(NamedTuple):
 
     source: np.ndarray  # (sources,) int32
     match: np.ndarray  # (lengths,) int32, by tokens matched
-    occurrences: np.ndarray  # (counts,) int32, of the parent
+    occurrences: np.ndarray  # (halves,) int32, of the parent
     share: np.ndarray  # (101,) int32, by the child's percentage of them
     probability: np.ndarray  # (buckets,) float64
 

@@ -4,7 +4,7 @@
 It falls with the amount of text by itself, so compare equal amounts only. `similarity` is the mean
 Jaccard coefficient of two texts' sets of 3-grams (resemblance, Broder 1997), over at most 200
 random pairs. It does not depend on how many texts there are: if it rises from wave to wave, texts
-grow alike.
+grow alike. Of more than 1,000 texts as many random ones are measured.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,8 @@ import numpy as np
 from retrieval_pools.document import Document
 
 _GRAM = 3  # tokens
+_BITS = 21  # of a token's number in that of a 3-gram
+_MOST_TEXTS = 1000
 _PAIRS = 200
 _SEED = 0  # the same texts in the same order give the same pairs
 
@@ -31,41 +33,44 @@ class Diversity:
 
 def diversity(texts: Sequence[np.ndarray]) -> Diversity:
     """Measure texts, each (tokens,) int32."""
-    return _measure(_grams(texts))
+    grams = _grams([texts[number] for number in _sample(len(texts))])
+    count = sum(map(len, grams))
+    distinct = len(np.unique(np.concatenate(grams))) if count else 0
+    return Diversity(len(texts), round(distinct / count, 4) if count else None, _similarity(grams))
 
 
 def by_wave(documents: Sequence[Document]) -> dict[str, Any]:
     """Measure all documents, and those of each wave: JSON."""
-    grams = _grams([document.token_ids for document in documents])
     of_wave: dict[int, list[np.ndarray]] = {document.wave: [] for document in documents}
-    for document, own in zip(documents, grams, strict=True):
-        of_wave[document.wave].append(own)
+    for document in documents:
+        of_wave[document.wave].append(document.token_ids)
     return {
-        **asdict(_measure(grams)),
-        "waves": {str(wave): asdict(_measure(of_wave[wave])) for wave in sorted(of_wave)},
+        **asdict(diversity([document.token_ids for document in documents])),
+        "waves": {str(wave): asdict(diversity(of_wave[wave])) for wave in sorted(of_wave)},
     }
 
 
-def _measure(grams: Sequence[np.ndarray]) -> Diversity:
-    count = sum(map(len, grams))
-    distinct = len(np.unique(np.concatenate(grams))) if count else 0
-    return Diversity(len(grams), round(distinct / count, 4) if count else None, _similarity(grams))
+def _sample(count: int) -> list[int]:
+    """Which of `count` texts are measured, in their order."""
+    if count <= _MOST_TEXTS:
+        return list(range(count))
+    chosen = np.random.default_rng(_SEED).choice(count, _MOST_TEXTS, replace=False)
+    return np.sort(chosen).tolist()
 
 
 def _grams(texts: Sequence[np.ndarray]) -> list[np.ndarray]:
     """A number for every 3-gram of every text, equal for equal ones: (tokens - 2,) int64 each."""
-    lengths = np.array([len(text) for text in texts], np.int64)
-    if lengths.sum() < _GRAM:
+    lengths = [len(text) for text in texts]
+    if sum(lengths) < _GRAM:
         return [np.empty(0, np.int64) for _ in texts]
     joined = np.concatenate(texts).astype(np.int64)
-    numbers, radix = joined, int(joined.max()) + 1
-    for offset in range(1, _GRAM):
-        pairs = numbers[:-1] * radix + joined[offset:]
-        numbers = np.unique(pairs, return_inverse=True)[1]
+    if joined.max() >> _BITS:
+        joined = np.unique(joined, return_inverse=True)[1]
+    numbers = (joined[:-2] << 2 * _BITS) + (joined[1:-1] << _BITS) + joined[2:]
     ends = np.cumsum(lengths)
     return [
         numbers[end - length : max(end - _GRAM + 1, end - length)]
-        for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+        for end, length in zip(ends.tolist(), lengths, strict=True)
     ]
 
 

@@ -162,7 +162,7 @@ def _expand_state(
         bucket = (
             cells.source[state.source]
             + cells.match[min(state.match + depth, len(cells.match) - 1)]
-            + cells.occurrences[min(whole // 2, len(cells.occurrences) - 1)]
+            + cells.occurrences[min(whole, len(cells.occurrences) - 1)]
             + cells.share[share]
         )
         if survival * cells.probability[bucket] >= limits.floor:

@@ -22,12 +22,17 @@ def make_marks(is_marked: np.ndarray) -> np.ndarray:
     """(suffixes,) bool -> the numbers described above: (2 * words,) int64, or none."""
     if not is_marked.any():
         return NO_MARKS
-    words = len(is_marked) // _WORD + 1  # so that there is one for the end of the last interval
+    words = num_words(len(is_marked)) // 2
     padded = np.zeros((words, _WORD), bool)
     padded.ravel()[: len(is_marked)] = is_marked
     bits = np.packbits(padded, axis=1, bitorder="little").view("<i8").ravel()
     counts = padded.sum(1)
     return read_only(np.stack([np.cumsum(counts) - counts, bits], 1).astype(np.int64).ravel())
+
+
+def num_words(suffixes: int) -> int:
+    """Numbers for so many suffixes: one pair more, for the end of the last interval."""
+    return 2 * (suffixes // _WORD + 1)
 
 
 def _typed(_: Any, word: Any) -> Any:

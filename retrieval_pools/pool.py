@@ -1,18 +1,11 @@
-"""Pools of earlier knowledge: one per group and a global one, as memory-mapped arrays.
+"""Pools of earlier knowledge: one per group and a global one, as flat arrays."""
 
-A folder holds `tokens.npy` (all texts), `group_suffixes.npy` (the sorted suffixes of every group,
-one slice after the other), `global_suffixes.npy` (those of all groups), for both of these the
-`..._marks.npy` of suffixes of relaxed texts, and `pools.json`. Nothing is copied on opening: all
-processes of a machine share the pages.
-"""
-
-import hashlib
-import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,10 +18,7 @@ from retrieval_pools.suffix_array import SEPARATOR, join, sort_suffixes
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 2
-_MANIFEST = "pools.json"
-_ARRAYS = ("tokens", "group_suffixes", "global_suffixes", "group_marks", "global_marks")
-_REMEDY = "move the folder away and run the job build_pools again"
+ARRAYS = ("tokens", "group_suffixes", "global_suffixes", "group_marks", "global_marks")
 _MAX_PLACES = np.iinfo(np.int32).max  # suffixes are int32
 
 
@@ -76,7 +66,7 @@ class PoolSet:
 
         12 per token and 12 per document, half a byte more for each where a text is relaxed.
         """
-        size = sum(getattr(self, name).nbytes for name in _ARRAYS)
+        size = sum(getattr(self, name).nbytes for name in ARRAYS)
         return size / self.num_tokens if self.num_tokens else 0.0
 
     @staticmethod
@@ -90,49 +80,6 @@ class PoolSet:
         places = self.tokens[pool.first : pool.last]
         starts = np.flatnonzero(places == SEPARATOR)
         return [text[1:] for text in np.split(places, starts)[1:]]
-
-    def save(self, folder: Path, tokenizer_fingerprint: str, model_fingerprint: str = "") -> None:
-        """Write the pools into an existing folder, the manifest last.
-
-        The model is the one that wrote the texts, "" if none did. It is for the record: what
-        another model wrote are drafts too, as long as tokens mean the same.
-        """
-        for name in _ARRAYS:
-            np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
-        manifest = {
-            "format": _FORMAT,
-            "tokenizer": tokenizer_fingerprint,
-            "model": model_fingerprint,
-            "depth": self.depth,
-            "num_documents": self.num_documents,
-            "num_relaxed": self.num_relaxed,
-            "num_tokens": self.num_tokens,
-            "bytes_per_token": round(self.bytes_per_token, 3),
-            "groups": {name: asdict(pool) for name, pool in self.groups.items()},
-            "sha256": {name: _file_checksum(folder / f"{name}.npy") for name in _ARRAYS},
-        }
-        manifest["checksum"] = _checksum(manifest)
-        (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-
-    @staticmethod
-    def open(folder: Path, tokenizer_fingerprint: str) -> "PoolSet":
-        """Map the pools of a folder.
-
-        Raises:
-            DataError: a file is missing, damaged or not ours, or the pools hold token ids of
-                another tokenizer than the one of `tokenizer_fingerprint`.
-        """
-        manifest = _read_manifest(folder / _MANIFEST)
-        if manifest["tokenizer"] != tokenizer_fingerprint:
-            raise DataError(
-                f"{folder / _MANIFEST} holds token ids of tokenizer {manifest['tokenizer']}, the "
-                f"language model has {tokenizer_fingerprint}; {_REMEDY}"
-            )
-        return PoolSet(
-            depth=manifest["depth"],
-            groups={name: Pool(**pool) for name, pool in manifest["groups"].items()},
-            **{name: _map(folder / f"{name}.npy", manifest["sha256"][name]) for name in _ARRAYS},
-        )
 
 
 def build_pools(
@@ -159,12 +106,13 @@ def build_pools(
             f"{_MAX_PLACES}; lower pools.max_bytes"
         )
     tokens = join([document.token_ids for document in documents])
-    suffixes = sort_suffixes(tokens, depth)
     groups = _layout(kept)
-    edges = np.array([pool.last for pool in groups.values()])  # a group's texts stand together
-    owner = np.searchsorted(edges, suffixes, side="right")
-    group_suffixes = suffixes[np.argsort(owner, kind="stable")]
-    global_suffixes = suffixes[np.repeat(_in_global(kept, max_bytes), places)[suffixes]]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # kernels run side by side
+        sort = partial(_sort_group, tokens, depth)
+        in_global = np.flatnonzero(np.repeat(_in_global(kept, max_bytes), places))
+        later = threads.submit(sort_suffixes, tokens, depth, in_global.astype(np.int32))
+        group_suffixes = np.concatenate([tokens[:0], *threads.map(sort, groups.values())])
+        global_suffixes = later.result()
     is_relaxed = np.repeat(np.array([document.is_relaxed for document in documents], bool), places)
     return PoolSet(
         depth=depth,
@@ -177,13 +125,21 @@ def build_pools(
     )
 
 
+def _sort_group(tokens: np.ndarray, depth: int, pool: Pool) -> np.ndarray:
+    """The suffixes of one group; the next group's first separator closes its last text."""
+    return sort_suffixes(tokens[pool.first : pool.last + 1], depth) + np.int32(pool.first)
+
+
 def _checked(name: str, documents: Sequence[Document]) -> list[Document]:
     """The documents with int32 arrays, without empty ones."""
     checked = []
     for number, document in enumerate(documents):
         ids = np.asarray(document.token_ids)
-        if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0)):
-            raise DataError(f"pool {name}: document {number} is not a list of token ids (>= 0)")
+        is_text = ids.ndim == 1 and (not ids.size or ids.dtype.kind in "iu")
+        if not is_text or (ids.size and not 0 <= ids.min() <= ids.max() <= _MAX_PLACES):
+            raise DataError(
+                f"pool {name}: document {number} is not a list of token ids (0 to {_MAX_PLACES})"
+            )
         if ids.size:
             checked.append(replace(document, token_ids=ids.astype(np.int32)))
     return checked
@@ -224,35 +180,3 @@ def _in_global(documents_by_group: Mapping[str, Sequence[Document]], max_bytes: 
             max_bytes,
         )
     return is_kept
-
-
-def _map(path: Path, checksum: str) -> np.ndarray:
-    if not path.is_file():
-        raise DataError(f"{path} is missing; {_REMEDY}")
-    if _file_checksum(path) != checksum:
-        raise DataError(f"{path} is damaged: its checksum differs; {_REMEDY}")
-    # A plain ndarray on the mapped pages: kernels take longer to recognise the subclass.
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; {_REMEDY}") from error
-    except ValueError as error:
-        raise DataError(f"{path} is damaged: {error}; {_REMEDY}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise DataError(f"{path} is not a manifest of pools in format {_FORMAT}; {_REMEDY}")
-    if manifest.pop("checksum", None) != _checksum(manifest):
-        raise DataError(f"{path} is damaged: its checksum differs; {_REMEDY}")
-    return manifest
-
-
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _file_checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

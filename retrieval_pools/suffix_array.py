@@ -29,26 +29,49 @@ def join(documents: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([*pieces, separator]).astype(np.int32, copy=False)
 
 
-def sort_suffixes(tokens: np.ndarray, depth: int) -> np.ndarray:
+def sort_suffixes(tokens: np.ndarray, depth: int, places: np.ndarray | None = None) -> np.ndarray:
     """Start positions sorted by their first `depth` tokens, then by position: (n,) int32.
 
-    `tokens` (n + 1,) int32 as `join` gives them. The closing separator starts no suffix. Sorted
-    token by token, and only what is still tied: a token and its place make one key of 64 bits, so
-    a suffix is looked up once per token and compared where it lies. Takes 12 bytes a token.
+    `tokens` (n + 1,) int32 as `join` gives them; `places` names the starts, ascending, all but the
+    closing separator unless given. Sorted token by token, and only what is still tied: a token and
+    its place make one key of 64 bits, so a suffix is looked up once per token and compared where
+    it lies. Takes 12 bytes a start.
     """
-    keys = tokens[:-1].astype(np.int64)
+    starts = np.arange(len(tokens) - 1, dtype=np.int32) if places is None else places
+    keys = tokens[starts].astype(np.int64)
     keys <<= _BITS
-    keys += np.arange(len(keys), dtype=np.int32)
+    keys += starts
     keys.sort()
-    _sort_ties(read_only(tokens), keys, np.empty(depth, np.int64), depth)
+    ends, later = np.empty(depth, np.int64), np.empty(4 * _BITS, np.int64)
+    _sort_ties(read_only(tokens), keys, ends, later, depth)
     return keys.astype(np.int32)  # the lower half
 
 
-@kernel(nothing(array(np.int64), integer, integer), owns_arrays=True)
-def _sort(keys: np.ndarray, begin: int, end: int) -> None:
-    if end - begin > _FEW:
-        keys[begin:end].sort()
-        return
+@kernel(integer(array(np.int64), integer, integer))
+def _split(keys: np.ndarray, begin: int, end: int) -> int:
+    """Move what is below a pivot in front of the rest; return where that begins (Hoare 1961).
+
+    The pivot's place is scrambled: templated text leaves ascending runs with a stray or two, on
+    which a median of first, middle and last splits off one key at a time.
+    """
+    span = end - begin
+    scrambled = ((begin * 1_000_003 + span) * 2_654_435_761) & _PLACE
+    pivot = keys[begin + scrambled % (span - 1)]  # never the last one: both parts hold keys
+    low, high = begin - 1, end
+    while True:
+        low += 1
+        while keys[low] < pivot:
+            low += 1
+        high -= 1
+        while keys[high] > pivot:
+            high -= 1
+        if low >= high:
+            return high + 1
+        keys[low], keys[high] = keys[high], keys[low]
+
+
+@kernel(nothing(array(np.int64), integer, integer))
+def _insert(keys: np.ndarray, begin: int, end: int) -> None:
     for place in range(begin + 1, end):
         key, hole = keys[place], place
         while hole > begin and keys[hole - 1] > key:
@@ -57,8 +80,29 @@ def _sort(keys: np.ndarray, begin: int, end: int) -> None:
         keys[hole] = key
 
 
-@kernel(nothing(ids, array(np.int64), array(np.int64), integer))
-def _sort_ties(text: np.ndarray, keys: np.ndarray, ends: np.ndarray, depth: int) -> None:
+@kernel(nothing(array(np.int64), integer, integer, array(np.int64)))
+def _sort(keys: np.ndarray, begin: int, end: int, later: np.ndarray) -> None:
+    """Sort keys[begin:end], all distinct; `later` (128,) holds parts that wait, larger ones."""
+    waiting = 0
+    while True:
+        while end - begin > _FEW:
+            middle = _split(keys, begin, end)
+            if middle - begin < end - middle:
+                later[waiting], later[waiting + 1], end = middle, end, middle
+            else:
+                later[waiting], later[waiting + 1], begin = begin, middle, middle
+            waiting += 2
+        _insert(keys, begin, end)
+        if waiting == 0:
+            return
+        waiting -= 2
+        begin, end = later[waiting], later[waiting + 1]
+
+
+@kernel(nothing(ids, array(np.int64), array(np.int64), array(np.int64), integer))
+def _sort_ties(
+    text: np.ndarray, keys: np.ndarray, ends: np.ndarray, later: np.ndarray, depth: int
+) -> None:
     """Sort `keys`, which are in the order of their first token, by up to `depth` tokens.
 
     A run at a level holds suffixes that share as many tokens, under keys of the token after these.
@@ -87,4 +131,4 @@ def _sort_ties(text: np.ndarray, keys: np.ndarray, ends: np.ndarray, depth: int)
             if place > begin and keys[place - 1] > keys[place]:
                 is_sorted = False
         if not is_sorted:
-            _sort(keys, begin, end)
+            _sort(keys, begin, end, later)

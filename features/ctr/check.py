@@ -16,8 +16,9 @@ from torch import nn
 
 from features.ctr.data import CtrData
 from features.ctr.join import KnowledgeVectors
-from features.ctr.metrics import Difference, auc, logloss, paired_difference
+from features.ctr.metrics import auc, logloss, paired_difference
 from features.ctr.models import MODELS, KnowledgeInput, RowInput, make_batch
+from features.ctr.verdict import verdict
 from pipeline.config import CtrSettings
 from pipeline.errors import ConfigError
 
@@ -154,8 +155,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Metrics of every model and arm, and what knowledge gained, as plain JSON values.
 
-    Arms are compared by their mean prediction over seeds, on the same bootstrap draws. A number
-    that cannot be had is null, and `reason` says why.
+    Arms are compared seed by seed, on the same bootstrap draws: a gain is the difference of two
+    arms' mean AUC. A number that cannot be had is null, and `reason` says why.
     """
     test = data.splits["test"]
     return {
@@ -178,18 +179,21 @@ def _summary_of(
     scores = {
         arm: np.stack([fit.test_probabilities for fit in fits if fit.arm == arm]) for arm in ARMS
     }  # (seeds, test rows)
-    mean = {arm: values.mean(axis=0, dtype=np.float64) for arm, values in scores.items()}
-    gains = {
-        arm: paired_difference(
-            labels, mean[arm], mean["knowledge"], users, settings.bootstrap, seed
+    gain, over_shuffled = (
+        _without_nan(
+            asdict(
+                paired_difference(
+                    labels, scores[arm], scores["knowledge"], users, settings.bootstrap, seed
+                )
+            )
         )
         for arm in ("base", "shuffled")
-    }
+    )
     return {
         "arms": {arm: _arm_metrics(labels, scores[arm]) for arm in ARMS},
-        "gain": _without_nan(asdict(gains["base"])),
-        "gain_over_shuffled": _without_nan(asdict(gains["shuffled"])),
-        "verdict": verdict(gains["base"], gains["shuffled"]),
+        "gain": gain,
+        "gain_over_shuffled": over_shuffled,
+        "verdict": verdict(gain, over_shuffled),
     }
 
 
@@ -205,20 +209,6 @@ def _arm_metrics(labels: np.ndarray, scores: np.ndarray) -> dict[str, float | No
             "logloss_sd": float(losses.std(ddof=1)),
         }
     )
-
-
-def verdict(gain: Difference, over_shuffled: Difference) -> str:
-    """One plain sentence; a gain that shuffled text brings as well is no evidence for the text."""
-    if gain.reason:
-        return f"no evidence: {gain.reason}"
-    interval = f"AUC {gain.auc:+.4f}, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}"
-    if gain.low > 0 and over_shuffled.low > 0:
-        return f"helps: {interval}, and better than shuffled knowledge"
-    if gain.high < 0 and over_shuffled.high < 0:
-        return f"harms: {interval}, and worse than shuffled knowledge"
-    if gain.low > 0:
-        return f"no evidence that the text matters: {interval}, but not above shuffled knowledge"
-    return f"no evidence at this size; AUC differences above {gain.mde:.4f} would be seen"
 
 
 def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ as a forward argument, whose plan says how to compute it. In masked attention gr
 are folded into the query axis, so keys and values are never repeated in memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -96,11 +96,11 @@ def _attend(
     return result.reshape(rows * width, heads, dim)[segment.real]
 
 
-def register() -> None:
-    """Make `TREE_ATTENTION` known to transformers.
+def register(name: str, attention: Callable[..., tuple[torch.Tensor, None]]) -> None:
+    """Make `attention` known to transformers; for the whole process, so a name never changes hands.
 
     The mask function is registered too: without one, a plain call of the model would silently
     attend to the future.
     """
-    AttentionInterface.register(TREE_ATTENTION, tree_attention)  # pyright: ignore[reportArgumentType]
-    AttentionMaskInterface.register(TREE_ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    AttentionInterface.register(name, attention)  # pyright: ignore[reportArgumentType]
+    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])

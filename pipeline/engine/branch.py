@@ -10,6 +10,8 @@ from pipeline.engine.row import Row
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import ROOT, DraftTree
 
+NO_TOKEN = -1  # where a token should be drawn and every one is impossible
+
 
 class Verdict(NamedTuple):
     """What a rule says at the end of a branch: which nodes below may stay, or what comes instead.
@@ -19,7 +21,7 @@ class Verdict(NamedTuple):
 
     kept: Sequence[int]  # nodes, children of the branch's last one
     costs: Sequence[float]  # of the kept
-    token: int  # comes next if none is kept
+    token: int  # comes next if none is kept; may be NO_TOKEN
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ class Walk:
 
 
 def take(branch: Branch, token: int, stops: Stops) -> Walk:
-    """Append a branch's tokens and the one that comes next to its row, until the row ends."""
+    """Append a branch's tokens and the one that comes next to its row, until the row ends.
+
+    Where no token can come next the row fails behind the branch, as it would without drafts.
+    """
     row, tree = branch.row, branch.tree
     tokens_before, cost_before = len(row.output), row.statistics.relaxed_cost
     outcomes = np.full(len(tree), -1, np.int8)
@@ -117,6 +122,12 @@ def take(branch: Branch, token: int, stops: Stops) -> Walk:
         parent = node
     else:
         outcomes[tree.parents == parent] = 0
-        row.append(token, stops)
+        if token == NO_TOKEN:
+            row.fail(
+                "every token is banned, so none can be drawn; set generation.no_repeat_ngram to 0 "
+                "or higher than it is, or lower generation.min_new_tokens"
+            )
+        else:
+            row.append(token, stops)
     cost = row.statistics.relaxed_cost - cost_before
     return Walk(row, tree, path, outcomes, len(row.output) - tokens_before, cost)

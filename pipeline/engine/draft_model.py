@@ -118,7 +118,7 @@ class DraftModelDrafter:
         present = {row.request.key: row for row in rows}
         for key, follower in list(self._followers.items()):
             row = present.get(key)
-            if row is None or row.request is not follower.request:
+            if row is None or not follower.belongs_to(row):
                 self._free.add(self._followers.pop(key).slot)
             else:
                 follower.follow(row.tokens)
@@ -186,17 +186,17 @@ class DraftModelDrafter:
             self._runner.forward(step).float(),
             [Branch(one, tree, 0) for one, tree in zip(followers, no_trees, strict=True)],
         )
+        proposals: Sequence[torch.Tensor | None] = [None] * len(followers)
         if self._sampling is None:
             tokens = scores.argmax(-1)
         else:
             distributions = self._sampling.distribution(scores)
             tokens = draw(distributions, np.array([one.uniform for one in followers]))
-            for one, distribution in zip(followers, distributions, strict=True):
-                one.proposals.append(distribution)
-        for one, token in zip(followers, tokens.tolist(), strict=True):
+            proposals = distributions.unbind()
+        for one, token, proposal in zip(followers, tokens.tolist(), proposals, strict=True):
             one.num_cached += one.chunk
             self._runner.cache.remember(one.slot, one.known)
-            one.draft(token)
+            one.draft(token, proposal)
         return len(step)
 
 

@@ -138,8 +138,9 @@ class Engine:
         walks = self._verifier.accept(rows, trees, step.roots, logits)
         self.statistics.verify += clock.lap()
         self._commit(rows, walks)
-        finished = self._scheduler.retire()
+        # Before rows leave: a drafter that raises must not take finished ones with it.
         self._drafter.observe([walk.tree for walk in walks], [walk.outcomes for walk in walks])
+        finished = self._scheduler.retire()
         self.statistics.steps += 1
         self.statistics.packed_tokens += len(step)
         self.statistics.bookkeeping += clock.lap()
@@ -162,14 +163,13 @@ class Engine:
         return [next(affordable) if row.is_ready else DraftTree.empty() for row in rows]
 
     def _fit(self, row: Row, tree: DraftTree) -> DraftTree:
-        """Cut a tree to the room behind the row's tokens, and before the first unknown token."""
-        if not row.trusts_drafts:
+        """Cut a tree to the room behind the row's tokens, and before the first malformed node."""
+        sources = len(row.statistics.drafted_by_source)
+        sound = tree.num_sound(self.runner.vocabulary, sources) if row.trusts_drafts else 0
+        size = min(sound, self._cache.max_length - len(row.tokens))
+        if size <= 0:
             return DraftTree.empty()
-        room = self._cache.max_length - len(row.tokens)
-        unknown = (tree.token_ids < 0) | (tree.token_ids >= self.runner.vocabulary)
-        if unknown.any():  # parents come before children, so what comes before is a tree
-            room = min(room, int(unknown.argmax()))
-        return tree if len(tree) <= room else tree.prefix(np.arange(len(tree)) < room)
+        return tree if size == len(tree) else tree.prefix(np.arange(len(tree)) < size)
 
     def _commit(self, rows: Sequence[Row], walks: Sequence[Walk]) -> None:
         """Keep the keys and values of prompts and accepted nodes."""

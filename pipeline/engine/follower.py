@@ -3,10 +3,11 @@
 import numpy as np
 import torch
 
+from pipeline.engine.branch import NO_TOKEN
 from pipeline.engine.kv_cache import common_prefix
 from pipeline.engine.row import Row
 from pipeline.engine.stops import Stops
-from pipeline.engine.types import Request
+from pipeline.engine.types import Request, RowView
 
 _NO_STOPS = Stops(())  # the target model judges them
 
@@ -24,6 +25,10 @@ class Follower(Row):
         self._num_wanted = 0
         self._uniforms = np.empty(0)
         self.proposals: list[torch.Tensor] = []  # (vocab,) of every draft, where they are drawn
+
+    def belongs_to(self, row: RowView) -> bool:
+        """Whether this is the row that is followed, and not its request generated once more."""
+        return row.request is self.request and len(row.tokens) >= self._num_committed
 
     def follow(self, tokens: np.ndarray) -> None:
         """Take all drafts back, then append what `tokens` (prompt, output) has in their place."""
@@ -48,9 +53,14 @@ class Follower(Row):
         self._num_wanted = count
         self.proposals = []
 
-    def draft(self, token: int) -> None:
-        """Append a draft."""
+    def draft(self, token: int, proposal: torch.Tensor | None = None) -> None:
+        """Append a draft, and the distribution it was drawn from; at `NO_TOKEN` the chain ends."""
+        if token == NO_TOKEN:
+            self._num_wanted = len(self.drafts)
+            return
         self.append(token, _NO_STOPS)
+        if proposal is not None:
+            self.proposals.append(proposal)
 
     @property
     def drafts(self) -> np.ndarray:

@@ -7,15 +7,14 @@ field gives all of them away, and any of them would decode wrongly without a wor
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers import PreTrainedModel
 
-from pipeline.engine.attention import TREE_ATTENTION
+from pipeline.engine.attention import TREE_ATTENTION, register, tree_attention
 from pipeline.engine.packing import Layout, Step, pack
 from pipeline.engine.row import Row
 from pipeline.engine.types import ROOT, DraftTree, Request
@@ -35,6 +34,7 @@ _TIMES_ROUNDING = 2.5
 _MISFITS = (TypeError, AttributeError, ValueError, LookupError, RuntimeError)
 # Arguments of attention functions that change the result and that ours does not take.
 _UNKNOWN_ARGUMENTS = {"softcap": "attention soft-capping", "s_aux": "attention sinks"}
+_NOTED_ATTENTION = f"{TREE_ATTENTION}_noted"
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def require_same(
         for row in rows:  # first whole prompts and trees, then trees behind cached prompts
             row.num_cached = len(row.tokens) - 1 if is_cached else 0
             row.chunk = len(row.tokens) - row.num_cached
-        step = pack(rows, trees, layout)
-        with _attention_arguments() as asked:
+        step = _NotedStep(**vars(pack(rows, trees, layout)))
+        with _noting(model):
             try:
                 got = forward(step).float()
             except torch.OutOfMemoryError:
@@ -107,7 +107,7 @@ def require_same(
                     f"{_name(model)} does not take the engine's cache, positions or attention "
                     f"({type(error).__name__}: {error}); choose another language_model.path"
                 ) from error
-        _check_arguments(asked, layout, model)
+        _check_arguments(step.asked, layout, model)
         _check_logits(wanted, got, model)
 
 
@@ -137,21 +137,29 @@ def _branches(tree: DraftTree) -> list[list[int]]:
     return branches
 
 
+@dataclass(frozen=True)
+class _NotedStep(Step):
+    """A step that keeps what the model hands its attention function, layer by layer."""
+
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _noted_attention(
+    *arguments: Any, step: _NotedStep, **options: Any
+) -> tuple[torch.Tensor, None]:
+    step.asked.append(options)
+    return tree_attention(*arguments, step=step, **options)
+
+
 @contextmanager
-def _attention_arguments() -> Iterator[list[dict[str, Any]]]:
-    """Note what the model hands its attention function, layer by layer."""
-    attend: Any = ALL_ATTENTION_FUNCTIONS[TREE_ATTENTION]
-    asked: list[dict[str, Any]] = []
-
-    def noted(*arguments: Any, **options: Any) -> Any:
-        asked.append(options)
-        return attend(*arguments, **options)
-
-    AttentionInterface.register(TREE_ATTENTION, noted)
+def _noting(model: PreTrainedModel) -> Iterator[None]:
+    """Let this model note the arguments of attention; others may be at work in other threads."""
+    register(_NOTED_ATTENTION, _noted_attention)
+    model.set_attn_implementation(_NOTED_ATTENTION)
     try:
-        yield asked
+        yield
     finally:
-        AttentionInterface.register(TREE_ATTENTION, attend)
+        model.set_attn_implementation(TREE_ATTENTION)
 
 
 def _check_arguments(asked: list[dict[str, Any]], layout: Layout, model: PreTrainedModel) -> None:

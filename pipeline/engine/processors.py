@@ -26,11 +26,13 @@ class Processors:
         """Change `scores` (branches, vocab) in place, and return them."""
         if self.repetition_penalty != 1.0:
             scores = self._penalise_repetition(scores, branches)
+        # Models name ids that no token has: -1 for none, or one that their embedding lacks.
+        stops = [token for token in self.stop_ids if 0 <= token < scores.shape[1]]
         for row, branch in enumerate(branches):
             if self.no_repeat_ngram:
                 scores[row, self._completing(branch.context)] = -torch.inf
             if branch.num_new < self.min_new_tokens:
-                scores[row, list(self.stop_ids)] = -torch.inf
+                scores[row, stops] = -torch.inf
         return scores
 
     def _penalise_repetition(

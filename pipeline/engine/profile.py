@@ -76,13 +76,15 @@ def _step(runner: ModelRunner, context: int, widths: np.ndarray) -> Step:
     ]
     for row in rows:
         row.num_cached, row.chunk = context, 1
-    return pack(rows, [_chain(width - 1) for width in widths], runner.layout)
+    return pack(rows, [_chain(width - 1, runner.vocabulary) for width in widths], runner.layout)
 
 
-def _chain(size: int) -> DraftTree:
+def _chain(size: int, vocabulary: int) -> DraftTree:
     nodes = np.arange(size, dtype=np.int32)
     zeros = np.zeros(size)
-    return DraftTree(nodes, nodes + ROOT, zeros.astype(np.float32), zeros.astype(np.int8), nodes)
+    return DraftTree(
+        nodes % vocabulary, nodes + ROOT, zeros.astype(np.float32), zeros.astype(np.int8), nodes
+    )
 
 
 def _seconds(runner: ModelRunner, step: Step) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from pipeline.engine.attention import TREE_ATTENTION, register
+from pipeline.engine.attention import TREE_ATTENTION, register, tree_attention
 from pipeline.engine.compatibility import require_length, require_memory, sliding_windows
 from pipeline.engine.kv_cache import KVCache
 from pipeline.engine.packed_linear import pack_linears
@@ -97,7 +97,7 @@ class _StepCache:
 
 
 def _take_attention(model: PreTrainedModel) -> None:
-    register()
+    register(TREE_ATTENTION, tree_attention)
     model.set_attn_implementation(TREE_ATTENTION)
     if model.config._attn_implementation != TREE_ATTENTION:
         raise ModelError(

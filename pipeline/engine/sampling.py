@@ -20,7 +20,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from pipeline.engine.branch import Branch, Verdict, Walk
+from pipeline.engine.branch import NO_TOKEN, Branch, Verdict, Walk
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,15 @@ class Sampling:
 def draw(probabilities: torch.Tensor, uniforms: np.ndarray) -> torch.Tensor:
     """One token from every row of `probabilities` (rows, vocab), which need not sum to 1.
 
-    `uniforms` (rows,) in [0, 1) decide which: (rows,) int64.
+    `uniforms` (rows,) in [0, 1) decide which: (rows,) int64. A row of zeros or of NaNs, the softmax
+    of nothing but -inf, has `NO_TOKEN`.
     """
     cumulative = probabilities.double().cumsum(-1)
     total = cumulative[:, -1:]
     wanted = torch.from_numpy(uniforms).to(total.device)[:, None] * total
     wanted = torch.minimum(wanted, total * (1.0 - 2.0**-52))  # rounding must not reach the total
-    return torch.searchsorted(cumulative, wanted, right=True)[:, 0]
+    tokens = torch.searchsorted(cumulative, wanted, right=True)[:, 0]
+    return torch.where(total[:, 0] > 0.0, tokens, NO_TOKEN)
 
 
 class Sampled:

@@ -50,7 +50,8 @@ class Scheduler:
     def admit(self) -> list[Row]:
         """Give free slots to waiting rows, and share the prefill budget among pending prompts.
 
-        Returns the rows that take part in this step.
+        Returns the rows that take part in this step. One that has ended and could not be retired,
+        because something raised, waits for it.
         """
         while self._waiting and len(self._active) < self._batch_rows:
             self._active.append(Row(self._waiting.popleft(), len(self._active)))
@@ -59,7 +60,7 @@ class Scheduler:
             if not row.is_started:
                 self._start(row)
             decoding = row.num_cached >= len(row.request.prompt_ids) - 1
-            if self._is_better_off_waiting(row):
+            if row.finish_reason or self._is_better_off_waiting(row):
                 row.chunk = 0
             elif decoding:
                 row.chunk = row.num_pending

@@ -19,6 +19,9 @@ class Stops:
     ) -> None:
         """`decode` turns output ids (tokens,) into text; only stop strings need it.
 
+        It must not leave special tokens out: they can be stop strings, and they part what stands
+        on either side.
+
         Raises:
             ValueError: an empty stop string, or strings without a way to decode.
         """

@@ -58,6 +58,23 @@ class DraftTree:
                 depths[node] = depths[parent] + 1
         return depths
 
+    def num_sound(self, vocabulary: int, num_sources: int) -> int:
+        """Nodes before the first whose token, parent or source there is none of.
+
+        Parents come before children, so these are a tree. Arrays of unequal lengths, and token ids,
+        parents or sources that are no integers, are no tree at all.
+        """
+        whole = (self.token_ids, self.parents, self.sources)
+        lengths = {len(part) for part in (*whole, self.survival, self.buckets)}
+        if len(lengths) > 1 or any(part.dtype.kind not in "iu" for part in whole):
+            return 0
+        is_sound = (
+            ((self.token_ids >= 0) & (self.token_ids < vocabulary))
+            & ((self.parents >= ROOT) & (self.parents < np.arange(len(self))))
+            & ((self.sources >= 0) & (self.sources < num_sources))
+        )
+        return len(self) if is_sound.all() else int(is_sound.argmin())
+
     def prefix(self, keep: np.ndarray) -> "DraftTree":
         """The sub-tree of the nodes where `keep` (nodes,) bool; must be closed under parents."""
         renumber = np.cumsum(keep, dtype=np.int32) - 1

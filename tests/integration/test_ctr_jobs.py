@@ -125,6 +125,7 @@ def test_features_then_ctr_then_nothing_left_to_do(store, caplog, monkeypatch):
 
 
 def test_a_killed_encoding_goes_on_after_the_stored_blocks(store, local, monkeypatch):
+    monkeypatch.setattr(encode_features, "_BLOCK_ROWS", 10)
     with monkeypatch.context() as patch:
         patch.setattr(encode_features, "_encoded_blocks", killed_in_the_third_block)
         with pytest.raises(KeyboardInterrupt):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from jobs import generate_knowledge, run_all
-from jobs.cli import ROOT
+from jobs import generate_knowledge, run_all, show_status
 from jobs.waves import _prompts
 from pipeline.config_file import load_config
 from pipeline.prompts import prompt_hash
@@ -96,6 +95,32 @@ def test_who_has_left_is_gone_and_who_is_new_is_there(refreshed):
     assert ("item", ADDED) in {(row["kind"], row["entity_id"]) for row in features}
 
 
+def test_vectors_of_texts_that_stand_are_those_of_the_earlier_run_to_the_bit(refreshed, finished):
+    before, after = (
+        {(row["kind"], row["entity_id"]): row for row in store.read("features").to_pylist()}
+        for store in (finished, refreshed)
+    )
+    texts_before, texts_after = rows_by_entity(finished), rows_by_entity(refreshed)
+    same = {
+        entity
+        for entity, row in texts_after.items()
+        if entity in texts_before and row["text"] == texts_before[entity]["text"]
+    }
+    assert all(after[entity] == before[entity] for entity in same)
+    assert all(after[entity] != before.get(entity) for entity in set(after) - same)
+    facts = refreshed.require("features").facts
+    assert (facts["carried_over"], facts["truncated_of"]) == (len(same), len(after) - len(same))
+    assert 0 < len(same) < len(after)
+
+
+def test_the_report_of_a_refresh_counts_what_was_written_now(refreshed):
+    headline = refreshed.require("report").facts
+    written = [row for row in refreshed.read("knowledge").to_pylist() if row["wave"] == 1]
+    kept = refreshed.require("waves/0/knowledge").num_rows
+    assert headline["refresh"] == {"previous": "bookshop", "kept": kept, "written": len(written)}
+    assert headline["tokens"] == sum(len(row["token_ids"]) for row in written)
+
+
 def test_changed_entities_draft_from_what_was_said_of_them_before(refreshed, finished):
     before = rows_by_entity(finished)
     rows = [
@@ -115,11 +140,36 @@ def test_a_second_refresh_does_nothing(refreshed, next_night):
     assert {p: p.stat().st_mtime_ns for p in refreshed.root.rglob("part-*.parquet")} == parts
 
 
-@pytest.mark.parametrize(("previous", "code"), [("next", 2), ("nowhere", 3)])
-def test_a_refresh_of_itself_or_of_nothing_is_refused(
-    refreshed, next_night, previous, code, capsys
+@pytest.mark.parametrize(
+    ("overrides", "code", "complaint"),
+    [
+        (["refresh.previous=next"], 2, "the run itself"),
+        (["refresh.previous=nowhere"], 2, "next is a refresh of bookshop"),
+        (["run=bookshop", "refresh.previous=next"], 2, "bookshop is a first run"),
+        (["run=other", "refresh.previous=nowhere"], 3, "there are: bookshop, next"),
+    ],
+)
+def test_a_refresh_of_itself_of_another_run_or_of_nothing_is_refused(
+    refreshed, next_night, overrides, code, complaint, capsys
 ):
-    arguments = ["--config", str(next_night), "--set", f"refresh.previous={previous}"]
-    assert generate_knowledge.main(arguments) == code
-    assert previous in capsys.readouterr().err
-    assert ROOT.is_dir()
+    settings = [part for one in overrides for part in ("--set", one)]
+    assert generate_knowledge.main(["--config", str(next_night), *settings]) == code
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_refresh_goes_on_as_one_where_it_is_not_said_again(refreshed, next_night, capsys):
+    before = {p: p.stat().st_mtime_ns for p in refreshed.root.rglob("manifest.json")}
+    forgotten = ["--config", str(next_night), "--set", "refresh.previous="]
+    assert generate_knowledge.main(forgotten) == 0
+    assert "is a refresh of bookshop, as its run.json says" in capsys.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in refreshed.root.rglob("manifest.json")} == before
+    assert show_status.main(forgotten) == 0
+
+
+def test_a_refresh_of_the_same_catalog_is_finished_without_a_comparison(
+    finished, config_file, capsys
+):
+    settings = ["--set", "run=same", "--set", "refresh.previous=bookshop"]
+    assert run_all.main(["--config", str(config_file), *settings]) == 0
+    assert show_status.main(["--config", str(config_file), "--set", "run=same"]) == 0
+    assert "left out: no rows to compare on" in capsys.readouterr().out

@@ -1,20 +1,19 @@
 """What the scale benchmark makes of its measurements."""
 
+import numpy as np
 import pytest
 
-from jobs.benchmark_scale import FLAT, TARGETS, _lines, _require_all, _totals
-from jobs.pool_task import Built
+from jobs.benchmark_scale import FLAT, TARGETS, _lines, _totals
+from jobs.build_pools import pool_knowledge
+from jobs.scale_pools import require_all
 from jobs.scale_stages import Cost, least
-from pipeline.config import ScaleSettings
+from jobs.scale_tables import knowledge_table
+from pipeline.config import PoolSettings, ScaleSettings
 from pipeline.errors import DataError
 
 
 def cost(stage, size, core_seconds, **facts):
     return Cost(stage, "token", size, size, core_seconds, core_seconds, 100.0, 1.0, None, facts)
-
-
-def built(documents, tokens):
-    return Built(1, documents, tokens, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_ratio_compares_a_unit_of_the_largest_size_with_one_of_the_smallest():
@@ -46,9 +45,17 @@ def test_the_quickest_of_several_tries_counts_for_every_cost():
     assert [one.core_seconds for one in costs] == [2.0, 1.0]
 
 
-@pytest.mark.parametrize(("documents", "tokens"), [(19, 200), (20, 199), (21, 210)])
-def test_texts_that_are_not_in_the_pools_are_noticed(documents, tokens):
+def test_texts_that_are_not_in_the_pools_are_noticed():
+    settings = PoolSettings()
     scale = ScaleSettings(texts_per_group=10, text_tokens=10)
-    assert _require_all([built(10, 100), built(10, 100)], 2, scale) == 200
-    with pytest.raises(DataError, match="20 texts of 10 tokens were made"):
-        _require_all([built(documents, tokens)], 2, scale)
+    random = np.random.default_rng(0)
+    texts = random.integers(0, 1000, (20, 10)).astype(np.int32)
+    pools, facts = pool_knowledge(knowledge_table(texts, 10), settings)
+    assert require_all(pools, 2, scale) == 200
+    assert facts["groups"] == 2
+    assert pools.num_relaxed == 10
+    assert np.array_equal(np.stack(pools.texts("user/1")), texts[10:])
+    for wrong in (texts[:19], texts[:, :9]):
+        fewer, _ = pool_knowledge(knowledge_table(np.ascontiguousarray(wrong), 10), settings)
+        with pytest.raises(DataError, match="20 texts of 10 tokens were made"):
+            require_all(fewer, 2, scale)

@@ -8,11 +8,12 @@ import pytest
 
 from jobs.build_pools import build_wave
 from pipeline.config import RunConfig
+from pipeline.language_model import ChatTokenizer
 from pipeline.schemas import GROUPS, KNOWLEDGE
 from pipeline.store import Store
-from retrieval_pools.pool import PoolSet
+from retrieval_pools.pool_folder import open_pools
 
-TOKENIZER = "tokenizer-1"
+TOKENIZER = ChatTokenizer(None, "tokenizer-1")
 EMPTY = {"string": "", "int32": 0, "int64": 0, "float": 0.0}
 
 
@@ -41,9 +42,9 @@ def a_row(entity, text, group="user/a", wave=0, rule="plain", relaxed=0, error="
     return row | said | how
 
 
-def write(store, name, rows, model="model-1"):
+def write(store, name, rows, model="model-1", tokenizer="tokenizer-1"):
     table = pa.Table.from_pylist(rows, schema=KNOWLEDGE)
-    store.plan(name, {"model": model}).write(table)
+    store.plan(name, {"model": model, "tokenizer": tokenizer}).write(table)
 
 
 def write_groups(store, groups):
@@ -70,7 +71,7 @@ def store(tmp_path):
 
 def built(config, store, wave):
     plan = build_wave(config, store, wave, TOKENIZER)
-    return PoolSet.open(store.path(plan.name), TOKENIZER), store.require(plan.name).facts
+    return open_pools(store.path(plan.name), TOKENIZER.fingerprint), store.require(plan.name).facts
 
 
 def texts(pools, group="user/a"):
@@ -112,7 +113,7 @@ def test_the_manifest_of_pools_names_the_model_that_wrote_the_texts(config_of, s
     write(store, "waves/0/knowledge", [a_row("o", range(10))], model="model-7")
     built(config_of(), store, 1)
     manifest = json.loads((store.path("waves/1/pools") / "pools.json").read_text())
-    assert (manifest["model"], manifest["tokenizer"]) == ("model-7", TOKENIZER)
+    assert (manifest["model"], manifest["tokenizer"]) == ("model-7", "tokenizer-1")
 
 
 def test_drift_toward_one_phrase_is_told_by_wave_and_logged(config_of, store, caplog):
@@ -159,6 +160,22 @@ def test_a_refresh_pools_the_earlier_run_under_the_groups_of_today(config_of, st
     assert pools.num_relaxed == 1
     manifest = json.loads((store.path("waves/1/pools") / "pools.json").read_text())
     assert manifest["model"] == "model-0"
+
+
+def test_texts_of_another_tokenizer_are_pooled_in_the_tokens_of_today(config_of, store, tmp_path):
+    earlier = Store(tmp_path / "before")
+    rows = [a_row("o", [70_001, 70_002]) | {"text": "abc"}, a_row("p", [70_003], error="broken")]
+    write(earlier, "waves/0/knowledge", rows, tokenizer="tokenizer-0")
+    write(earlier, "knowledge", rows)
+
+    def letters(text, add_special_tokens):
+        assert not add_special_tokens
+        return {"input_ids": [ord(letter) for letter in text]}
+
+    config = config_of(refresh={"previous": "before"})
+    plan = build_wave(config, store, 1, ChatTokenizer(letters, "tokenizer-1"))
+    pools = open_pools(store.path(plan.name), "tokenizer-1")
+    assert texts(pools) == [[97, 98, 99]]
 
 
 def test_pools_that_are_up_to_date_are_left_alone(config_of, store):

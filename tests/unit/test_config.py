@@ -133,6 +133,28 @@ def test_all_problems_are_listed_at_once(complaint):
     assert len(message.splitlines()) == 5
 
 
+def test_a_problem_is_blamed_on_what_has_it(complaint):
+    override = "generation.max_new_token=5"
+    message = complaint(override)
+    assert message.startswith("what --set gives cannot be used:\n")
+    assert "run.yaml" not in message
+    assert message.endswith(f"generation.max_new_tokens (from --set {override})")
+    message = complaint(tree=base() | {"seed": -1})
+    assert "run.yaml cannot be used:" in message
+    assert "--set" not in message
+    first, *problems = complaint("ctr.seeds=1", "run=x", tree=base() | {"seed": -1}).splitlines()
+    assert first.endswith("run.yaml with what --set gives cannot be used:")
+    assert sorted("(from --set ctr.seeds=1)" in problem for problem in problems) == [False, True]
+    assert not any("run=x" in problem for problem in problems)
+
+
+def test_a_contradiction_is_blamed_on_the_overrides_it_names(complaint):
+    message = complaint("generation.min_new_tokens=500", "generation.waves=1", "seed=3")
+    assert message.endswith("max_new_tokens 128 (from --set generation.min_new_tokens=500)")
+    message = complaint("engine.max_length=600", "seed=3")
+    assert message.endswith("(from --set engine.max_length=600)")
+
+
 def test_overrides_are_yaml_and_may_open_new_sections(load):
     config = load(
         "seed=7",

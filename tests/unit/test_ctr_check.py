@@ -1,18 +1,20 @@
 """The check finds a planted signal, is not fooled by the placebo, and repeats to the bit."""
 
 import json
-from dataclasses import replace
+import math
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
-from features.ctr.check import ARMS, fit_one, summarise, verdict
+from features.ctr.check import ARMS, fit_one, summarise
 from features.ctr.data import make_ctr_data
 from features.ctr.join import join_vectors
 from features.ctr.metrics import Difference
+from features.ctr.verdict import outcome, verdict
 from jobs.check_ctr import require_gain
 from pipeline.config import CtrSettings
 from pipeline.errors import CheckError
@@ -166,40 +168,88 @@ def test_the_order_in_which_fits_finish_changes_nothing(planted, fits):
     assert results[0] == results[1]
 
 
-def test_the_gain_compares_mean_predictions_of_the_arms(planted, fits):
+def test_a_gain_is_the_difference_of_the_rows_of_the_table(planted, fits):
+    """On 13 test rows the AUC of mean predictions is another number than the mean of AUCs."""
     data, _ = planted
-    labels = data.labels[data.splits["test"]]
-    mean = {
-        arm: np.mean([f.test_probabilities for f in of("din", arm, fits)], 0, dtype=np.float64)
+    rng = np.random.default_rng(4)
+    few = replace(data, splits=data.splits | {"test": data.splits["test"][:13]})
+    settings = SETTINGS.model_copy(update={"models": ["din"], "seeds": 5})
+    noisy = [
+        replace(of("din", arm, fits)[0], seed=seed, test_probabilities=rng.random(13, np.float32))
         for arm in ARMS
-    }
-    wanted = roc_auc_score(labels, mean["knowledge"]) - roc_auc_score(labels, mean["base"])
-    result = summarise(data, fits, SETTINGS, 0)["models"]["din"]
-    assert result["gain"]["auc"] == pytest.approx(wanted)
+        for seed in range(5)
+    ]
+    result = summarise(few, noisy, settings, 0)["models"]["din"]
+    labels = data.labels[few.splits["test"]]
+    for arm, name in (("base", "gain"), ("shuffled", "gain_over_shuffled")):
+        for metric, score in (("auc", roc_auc_score), ("logloss", log_loss)):
+            rows = result["arms"]
+            assert result[name][metric] == pytest.approx(
+                rows["knowledge"][metric] - rows[arm][metric]
+            )
+            pairs = zip(of("din", "knowledge", noisy), of("din", arm, noisy), strict=True)
+            assert result[name][metric] == pytest.approx(
+                np.mean(
+                    [
+                        score(labels, with_text.test_probabilities)
+                        - score(labels, without.test_probabilities)
+                        for with_text, without in pairs
+                    ]
+                )
+            )
+    mean = {arm: np.mean([f.test_probabilities for f in of("din", arm, noisy)], 0) for arm in ARMS}
+    of_means = roc_auc_score(labels, mean["knowledge"]) - roc_auc_score(labels, mean["base"])
+    assert abs(of_means - result["gain"]["auc"]) > 0.02
 
 
-def difference(low, auc, high, reason=""):
-    return Difference(auc, low, high, 0.0, 0.0, 0.0, 0.0123, reason)
+NAN = math.nan
+
+
+def difference(low, auc, high, reason="", logloss=(-0.01, 0.0, 0.01)):
+    """As ctr.json has it."""
+    loss_low, loss, loss_high = logloss
+    values = asdict(Difference(auc, low, high, loss, loss_low, loss_high, 0.0123, reason))
+    return {key: None if value is NAN else value for key, value in values.items()}
+
+
+UP, FLAT, DOWN = (0.01, 0.02, 0.03), (-0.01, 0.0, 0.01), (-0.03, -0.02, -0.01)
 
 
 @pytest.mark.parametrize(
-    ("gain", "over_shuffled", "start"),
+    ("gain", "over_shuffled", "start", "words"),
     [
-        (difference(0.01, 0.02, 0.03), difference(0.01, 0.02, 0.03), "helps: AUC +0.0200"),
-        (difference(0.01, 0.02, 0.03), difference(-0.01, 0.0, 0.01), "no evidence that the text"),
-        (difference(-0.01, 0.01, 0.03), difference(0.01, 0.02, 0.03), "no evidence at this size"),
-        (difference(-0.03, -0.02, -0.01), difference(-0.03, -0.02, -0.01), "harms: AUC -0.0200"),
-        (difference(-0.03, -0.02, -0.01), difference(-0.01, 0.0, 0.01), "no evidence at this"),
-        (difference(*[float("nan")] * 3, "one label"), difference(0, 0, 0), "no evidence: one"),
+        (UP, UP, "helps: AUC +0.0200", "better"),
+        (UP, FLAT, "no evidence that the text", "better, but not than shuffled text"),
+        (FLAT, UP, "no evidence at this size", "no evidence either way"),
+        (DOWN, DOWN, "harms: AUC -0.0200", "worse"),
+        (DOWN, FLAT, "no evidence that the text", "worse, but not than shuffled text"),
+        (FLAT, DOWN, "no evidence at this size", "no evidence either way"),
     ],
 )
-def test_the_verdict_needs_both_comparisons(gain, over_shuffled, start):
+def test_the_verdict_needs_both_comparisons(gain, over_shuffled, start, words):
+    gain, over_shuffled = difference(*gain), difference(*over_shuffled)
     assert verdict(gain, over_shuffled).startswith(start)
+    assert outcome(gain, over_shuffled) == words
+
+
+def test_a_gain_that_is_not_known_is_no_evidence():
+    unknown = difference(NAN, NAN, NAN, "one label", logloss=(NAN, 0.1, NAN))
+    assert verdict(unknown, unknown) == "no evidence: one label"
+    assert outcome(unknown, unknown) == "no evidence either way"
 
 
 def test_the_verdict_names_the_difference_that_would_be_seen():
-    sentence = verdict(difference(-0.01, 0.0, 0.01), difference(-0.01, 0.0, 0.01))
-    assert "above 0.0123 would be seen" in sentence
+    sentence = verdict(difference(*FLAT), difference(*FLAT))
+    assert sentence.endswith("above 0.0123 would be seen")
+
+
+def test_the_verdict_mentions_the_log_loss_where_its_interval_excludes_zero():
+    worse, better = (difference(*FLAT, logloss=loss) for loss in (UP, DOWN))
+    assert verdict(worse, worse).endswith(
+        "; log loss is worse: +0.0200, 95 % interval +0.0100 to +0.0300"
+    )
+    assert "; log loss is better: -0.0200, 95 %" in verdict(better, better)
+    assert "log loss" not in verdict(difference(*UP), difference(*UP))
 
 
 def test_the_threshold_is_met_by_the_best_model_and_missed_by_none():

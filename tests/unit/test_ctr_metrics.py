@@ -44,11 +44,16 @@ def test_logloss_equals_scikit_learn_and_survives_certainty():
     assert logloss(np.array([1.0]), np.array([0.0], np.float32)) == pytest.approx(-math.log(1e-7))
 
 
+def one_seed(first, second):
+    """(1, rows) each."""
+    return first[np.newaxis], second[np.newaxis]
+
+
 def test_one_label_gives_nan_and_a_reason():
     _, good, poor, users = sample()
     labels = np.ones(len(users))
     assert math.isnan(auc(labels, good))
-    difference = paired_difference(labels, poor, good, users, 100, 0)
+    difference = paired_difference(labels, *one_seed(poor, good), users, 100, 0)
     assert difference.reason == "all 400 test rows have one label"
     assert math.isnan(difference.auc)
     assert math.isnan(difference.low)
@@ -58,50 +63,72 @@ def test_one_label_gives_nan_and_a_reason():
 
 def test_one_user_cannot_be_resampled():
     labels, good, poor, users = sample()
-    difference = paired_difference(labels, poor, good, np.zeros_like(users), 100, 0)
+    difference = paired_difference(labels, *one_seed(poor, good), np.zeros_like(users), 100, 0)
     assert difference.reason == "the test rows belong to one user"
 
 
-def test_the_bootstrap_equals_a_loop_over_the_same_draws():
-    labels, good, poor, users = sample(rows=120, users=15)
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_bootstrap_equals_a_loop_over_the_same_draws(seeds):
+    labels, _, _, users = sample(rows=120, users=15)
+    runs = [sample(rows=120, users=15, seed=seed) for seed in range(seeds)]
+    good = np.stack([0.3 + 0.4 * labels + run[2] for run in runs]) / 2
+    poor = np.stack([run[2][::-1] for run in runs])
     difference = paired_difference(labels, poor, good, users, 60, 7)
     names = np.unique(users)
     counts = np.random.default_rng(7).multinomial(len(names), [1 / len(names)] * len(names), 60)
+    of_seeds = np.random.default_rng([7, 1]).multinomial(seeds, [1 / seeds] * seeds, 60)
+    assert (of_seeds.std(axis=1).max() > 0) == (seeds > 1)
     aucs, losses = [], []
-    for count in counts:
+    for count, of_seed in zip(counts, of_seeds, strict=True):
         rows = np.concatenate(
             [
                 np.tile(np.flatnonzero(users == name), k)
                 for name, k in zip(names, count, strict=True)
             ]
         ).astype(int)
-        aucs.append(
-            roc_auc_score(labels[rows], good[rows]) - roc_auc_score(labels[rows], poor[rows])
-        )
-        losses.append(logloss(labels[rows], good[rows]) - logloss(labels[rows], poor[rows]))
+        drawn = np.repeat(np.arange(seeds), of_seed)
+        for metric, found in ((roc_auc_score, aucs), (logloss, losses)):
+            gains = [
+                metric(labels[rows], good[s, rows]) - metric(labels[rows], poor[s, rows])
+                for s in drawn
+            ]
+            found.append(np.mean(gains))
     assert [difference.low, difference.high] == pytest.approx(np.percentile(aucs, [2.5, 97.5]))
     wanted = np.percentile(losses, [2.5, 97.5])
     assert [difference.logloss_low, difference.logloss_high] == pytest.approx(wanted)
     assert difference.mde == pytest.approx(2.8 * np.std(aucs, ddof=1))
+    plain = [auc(labels, g) - auc(labels, p) for g, p in zip(good, poor, strict=True)]
+    assert difference.auc == pytest.approx(np.mean(plain))
+
+
+def test_seeds_that_disagree_widen_the_interval():
+    labels, good, poor, users = sample()
+    unlike = np.stack([good, poor, good, poor])
+    one_level = np.stack([(good + poor) / 2] * 4)
+    base = np.stack([np.full(len(labels), 0.5)] * 4)
+    wide, narrow = (
+        paired_difference(labels, base, arm, users, 300, 0) for arm in (unlike, one_level)
+    )
+    assert wide.mde > 2 * narrow.mde
 
 
 def test_chunks_do_not_change_the_draws(monkeypatch):
     labels, good, poor, users = sample()
-    whole = paired_difference(labels, poor, good, users, 150, 3)
+    whole = paired_difference(labels, *one_seed(poor, good), users, 150, 3)
     monkeypatch.setattr(metrics, "_CELLS", 400 * 37)
-    assert paired_difference(labels, poor, good, users, 150, 3) == whole
+    assert paired_difference(labels, *one_seed(poor, good), users, 150, 3) == whole
 
 
 def test_an_arm_against_itself_differs_by_nothing():
     labels, good, _, users = sample()
-    difference = paired_difference(labels, good, good, users, 200, 0)
+    difference = paired_difference(labels, *one_seed(good, good), users, 200, 0)
     assert (difference.auc, difference.low, difference.high, difference.mde) == (0, 0, 0, 0)
 
 
 def test_a_better_arm_has_an_interval_above_zero_and_the_mirror_below():
     labels, good, poor, users = sample()
-    gain = paired_difference(labels, poor, good, users, 500, 0)
-    loss = paired_difference(labels, good, poor, users, 500, 0)
+    gain = paired_difference(labels, *one_seed(poor, good), users, 500, 0)
+    loss = paired_difference(labels, *one_seed(good, poor), users, 500, 0)
     assert 0 < gain.low < gain.auc < gain.high
     assert gain.logloss_high < 0
     assert (loss.low, loss.high) == pytest.approx((-gain.high, -gain.low))
@@ -109,10 +136,9 @@ def test_a_better_arm_has_an_interval_above_zero_and_the_mirror_below():
 
 def test_repeated_rows_of_a_user_bring_no_certainty():
     labels, good, poor, users = sample()
-    once = paired_difference(labels, poor, good, users, 300, 5)
-    many = paired_difference(*(np.repeat(a, 9) for a in (labels, poor, good, users)), 300, 5)
+    once = paired_difference(labels, *one_seed(poor, good), users, 300, 5)
+    labels, good, poor, users = (np.repeat(values, 9) for values in (labels, good, poor, users))
+    many = paired_difference(labels, *one_seed(poor, good), users, 300, 5)
     assert many.mde == pytest.approx(once.mde)
-    alone = paired_difference(
-        *(np.repeat(a, 9) for a in (labels, poor, good)), np.arange(3600), 300, 5
-    )
+    alone = paired_difference(labels, *one_seed(poor, good), np.arange(3600), 300, 5)
     assert alone.mde < once.mde / 2

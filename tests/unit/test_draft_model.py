@@ -1,5 +1,7 @@
 """A draft model changes speed only, and is left alone where it does not pay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from pipeline.engine.draft_model import SOURCE, DraftModelDrafter
 from pipeline.engine.engine import Engine
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
-from pipeline.engine.sampling import Sampling
+from pipeline.engine.sampling import Sampled, Sampling
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import DraftTree, NoDraft, Request, RowStatistics
 from pipeline.errors import ModelError
@@ -146,6 +148,44 @@ def test_a_draft_model_serves_one_job_after_another(tiny_model):
         requests = make_requests(5, seed)
         plain = texts(generate(engine, NoDraft(), requests))
         assert texts(generate(engine, drafter, requests)) == plain
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(0.7)])
+def test_the_same_requests_again_are_new_rows(sampling, tiny_model):
+    """What was drafted for them the first time is no part of the second."""
+    requests = [replace(request, max_new_tokens=22) for request in make_requests(2)]
+    engine = engine_of(tiny_model("llama"), 2)
+    drafter = make_drafter(tiny_model("llama"), 2, sampling=sampling)
+    engine.use(drafter, Sampled(sampling) if sampling else Strict(), costs(1.0))
+    first, second = (
+        {
+            done.key: (done.token_ids.tolist(), done.statistics.forward_passes)
+            for done in engine.generate(requests)
+        }
+        for _ in range(2)
+    )
+    assert first == second
+    assert max(passes for _, passes in first.values()) > 2
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling()])
+def test_a_draft_model_whose_numbers_are_none_costs_time_only(sampling, tiny_model):
+    """Where nothing can be drawn the chain ends."""
+    model = tiny_model("llama")
+    drafter = Recorder(make_drafter(model, 2, sampling=sampling))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[40:] = torch.nan
+    engine = engine_of(tiny_model("llama"), 2)
+    requests = [Request(str(i), np.array([3 + i], np.int32), NEW) for i in range(8)]
+    engine.use(drafter, Strict(), costs(1.0))
+    broken = {done.key: done for done in engine.generate(requests)}
+    assert texts(broken) == texts(generate(engine, NoDraft(), requests))
+    chains = [tree for _, _, tree in drafter.said]
+    assert any(len(tree) for tree in chains)
+    for tree in chains:
+        if sampling and len(tree):
+            assert tree.proposals.shape == (len(tree), VOCAB)
+            assert tree.proposals.isfinite().all()
 
 
 class Recorder:

@@ -201,6 +201,31 @@ def test_drafts_of_another_vocabulary_change_nothing(vocabulary, tiny_model, noi
     assert drafted > 0
 
 
+class ForgetfulDrafter(NoDraft):
+    """Raises whenever it should learn."""
+
+    def observe(self, trees, outcomes):
+        raise LookupError("nothing is learned")
+
+
+def test_a_drafter_that_raises_costs_no_finished_row(tiny_model):
+    """For callers of `step`, who may go on: rows come as soon as no exception is in their way."""
+    prompts = make_prompts(6)
+    requests = [Request(str(n), prompt, 1 + n) for n, prompt in enumerate(prompts)]
+    engine = make_engine(tiny_model("llama"))
+    truth = {key: done.token_ids.tolist() for key, done in run(engine, requests).items()}
+    engine.use(ForgetfulDrafter(), Strict(), FREE)
+    engine.submit(requests)
+    texts, raised = {}, 0
+    for _ in range(60):
+        try:
+            texts |= {done.key: done.token_ids.tolist() for done in engine.step()}
+        except LookupError:
+            raised += 1
+    assert texts == truth
+    assert raised > 6
+
+
 class SlowDrafter(NoDraft):
     """Takes its time to find nothing."""
 

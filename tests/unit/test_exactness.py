@@ -281,6 +281,69 @@ class Liar:
         )
 
 
+class Breaker:
+    """The truth as a chain, one array of which breaks the law of trees from some node on."""
+
+    def __init__(self, truth, name, break_at):
+        self._truth = truth
+        self._name = name
+        self._break_at = break_at
+        self.seen = set()  # sizes of the trees that were verified
+
+    def propose(self, rows, max_nodes):
+        return [self._tree(row, max_nodes) for row in rows]
+
+    def observe(self, trees, outcomes):
+        self.seen |= set(map(len, trees))
+
+    def _tree(self, row, max_nodes):
+        done = len(row.tokens) - len(row.request.prompt_ids)
+        tokens = self._truth[int(row.request.key)][done : done + min(max_nodes, 5)]
+        size = len(tokens)
+        arrays = {
+            "token_ids": tokens.astype(np.int32),
+            "parents": np.arange(-1, size - 1, dtype=np.int32),
+            "survival": np.ones(size, np.float32),
+            "sources": np.zeros(size, np.int8),
+            "buckets": np.zeros(size, np.int32),
+        }
+        arrays[self._name] = self._break_at(arrays[self._name])
+        return DraftTree(**arrays)
+
+
+def _from_third(value):
+    """Nodes 0 and 1 stay as they are."""
+    return lambda array: np.concatenate([array[:2], np.full(len(array[2:]), value, array.dtype)])
+
+
+# What is wrong -> the array, what becomes of it, and how many nodes are left.
+FLAWS = {
+    "a token below the vocabulary": ("token_ids", _from_third(-1), 2),
+    "a token above the vocabulary": ("token_ids", _from_third(VOCAB), 2),
+    "tokens between two": ("token_ids", lambda ids: ids + 0.5, 0),
+    "a parent below the root": ("parents", _from_third(-5), 2),
+    "a parent ahead": ("parents", _from_third(4), 2),
+    "every node its own parent": ("parents", lambda parents: parents + 1, 0),
+    "a parent missing": ("parents", lambda parents: parents[:-1], 0),
+    "an unknown source": ("sources", _from_third(5), 2),
+    "a source below all": ("sources", _from_third(-1), 2),
+    "sources in floating point": ("sources", lambda sources: sources.astype(np.float32), 0),
+    "a claim missing": ("survival", lambda survival: survival[:-1], 0),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_malformed_tree_is_cut_before_the_node_that_breaks_it(flaw, reference, tiny_model):
+    name, break_at, most = FLAWS[flaw]
+    prompts = make_prompts(4)
+    truth = greedy(reference, prompts)
+    engine = engine_of(tiny_model("llama"))
+    breaker = Breaker(truth, name, break_at)
+    engine.use(breaker, Strict(), FREE)
+    assert texts_of(engine.generate(requests_for(prompts)), 4) == lists(truth)
+    assert max(breaker.seen) == most
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     options=st.builds(

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features.build import build_features, usable_texts
+from features.build import build_features, usable_text
 from jobs.encode_features import require_owed
 from pipeline.errors import DataError
 from pipeline.schemas import FEATURES, with_vector_width
@@ -54,7 +54,7 @@ def test_failed_and_blank_rows_are_marked_and_never_encoded():
     features = build_features(knowledge(ROWS), encoder)
     assert features["source"].to_pylist() == ["own", "none", "own", "none", "none"]
     assert encoder.asked == ["aab", "bb"]
-    assert usable_texts(knowledge(ROWS)) == ["aab", "", "bb", "", ""]
+    assert usable_text(knowledge(ROWS)).to_pylist() == ["aab", "", "bb", "", ""]
 
 
 def test_knowledge_without_any_text_gives_zero_vectors():

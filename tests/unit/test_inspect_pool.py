@@ -10,6 +10,7 @@ from jobs import inspect_pool
 from pipeline.store import Store
 from retrieval_pools.document import Document
 from retrieval_pools.pool import build_pools
+from retrieval_pools.pool_folder import save_pools
 
 
 class Letters:
@@ -49,7 +50,7 @@ def write_pools(tmp_path, wave, groups):
     store = Store(tmp_path / "artifacts" / "r")
     pools = build_pools(groups, 24, 10**6)
     plan = store.plan(f"waves/{wave}/pools", {})
-    plan.write_files(lambda folder: pools.save(folder, "letters"), pools.num_tokens)
+    plan.write_files(lambda folder: save_pools(pools, folder, "letters"), pools.num_tokens)
 
 
 @pytest.fixture
@@ -124,7 +125,8 @@ def test_an_unknown_group_is_refused_with_the_known_ones(pools, arguments, capsy
     assert "user/z: waves/2/pools has no such group, but user/a, user/b" in capsys.readouterr().err
 
 
-def test_a_run_without_pools_says_what_to_run(arguments, capsys):
+def test_a_run_without_pools_says_what_to_run(arguments, tmp_path, capsys):
+    (tmp_path / "artifacts" / "r").mkdir(parents=True)
     assert inspect_pool.main(arguments) == 3
     assert "has no pools; run the job generate_knowledge" in capsys.readouterr().err
 

@@ -103,6 +103,15 @@ def test_each_changes_what_it_should(processors, changed):
     assert set(np.flatnonzero((after != before)[0].numpy())) == changed
 
 
+@pytest.mark.parametrize("outside", [-1, VOCAB, 1000])
+def test_stop_ids_that_no_token_has_ban_nothing(outside):
+    processors = Processors(frozenset([2, outside]), min_new_tokens=5)
+    scores = torch.linspace(1.0, 2.0, VOCAB)
+    got = processors.apply(scores[None].clone(), [branch_of([1], [3], [])])[0]
+    assert torch.equal(got, theirs(scores, [1], [3], [], processors))
+    assert torch.isneginf(got).nonzero().ravel().tolist() == [2]
+
+
 def test_paths_of_one_row_do_not_see_each_other():
     row = Row(Request("a", np.array([1], np.int32), 9), 0)
     tree = DraftTree(

@@ -2,7 +2,7 @@
 
 import time
 
-from jobs.progress import Progress, ProgressBoard, describe
+from jobs.progress import Lines, Progress, ProgressBoard, describe
 
 
 def test_reports_of_all_workers_add_up():
@@ -20,3 +20,28 @@ def test_a_line_gives_rate_and_time_left_once_there_is_something_to_go_by():
     assert "about 40 s left" in line
     assert "left" not in describe(Progress(5, 1000, 400), 100, began)
     assert describe(Progress(), 100, began).startswith("0/100 rows")
+
+
+def test_a_phase_of_many_workers_is_announced_once_and_at_once():
+    board, lines = ProgressBoard(), Lines(100)
+    now = time.monotonic()
+    assert lines.due(board.read(), now) == []
+    board.enter("loading")
+    board.enter("loading")
+    assert lines.due(board.read(), now) == ["loading"]
+    assert lines.due(board.read(), now) == []
+    board.enter("measuring")
+    board.enter("loading")
+    assert lines.due(board.read(), now) == ["measuring"]
+
+
+def test_sums_come_every_few_seconds_and_before_the_first_row_name_the_phase():
+    board, lines = ProgressBoard(), Lines(100)
+    now = time.monotonic()
+    assert lines.due(board.read(), now + 11.0) == ["0/100 rows, workers are starting"]
+    board.enter("loading")
+    assert lines.due(board.read(), now + 12.0) == ["loading"]
+    assert lines.due(board.read(), now + 22.0) == ["0/100 rows, loading"]
+    board.add(3, 90, 30)
+    assert lines.due(board.read(), now + 30.0) == []
+    assert lines.due(board.read(), now + 33.0)[0].startswith("3/100 rows")

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.decoding_config import GenerationSettings, RelaxedSettings
 from pipeline.engine.types import Generation, RowStatistics
 from pipeline.knowledge import WaveIdentity, collect, make_tasks, requests_of
+from pipeline.language_model import ChatTokenizer
 from pipeline.prompts import Prompt
-from pipeline.refresh import rows_that_hold, with_previous_text
+from pipeline.refresh import in_tokens_of, rows_that_hold, with_previous_text
 
 SETTINGS = GenerationSettings()
 GREEDY = WaveIdentity(1, "strict", "pools-1", "model-1", "tokenizer-1")
@@ -94,3 +96,22 @@ def test_tasks_get_the_earlier_text_of_their_own_entity():
     requests = requests_of(tasks, 9, 99)
     assert [request.previous_ids is None for request in requests] == [False, True, True]
     assert requests[0].previous_ids.tolist() == [66]
+
+
+def test_texts_of_another_tokenizer_are_told_in_todays_tokens_before_they_draft():
+    earlier = knowledge_of({"a": "one", "bad": "two"}, errors=["bad"])
+    place = earlier.schema.get_field_index("token_ids")
+    foreign = pa.array([[70_001], []], earlier.schema.field("token_ids").type)
+    earlier = earlier.set_column(place, "token_ids", foreign)
+
+    def letters(text, add_special_tokens):
+        assert not add_special_tokens
+        return {"input_ids": [ord(letter) for letter in text]}
+
+    today = ChatTokenizer(letters, "tokenizer-2")
+    told = in_tokens_of(today, earlier, "tokenizer-1")
+    assert told["token_ids"].to_pylist() == [[65], [66]]
+    assert told.schema == earlier.schema
+    assert in_tokens_of(today, earlier, "tokenizer-2") is earlier
+    tasks = with_previous_text(tasks_for({"a": "new"}), told)
+    assert tasks["previous_ids"].to_pylist() == [[65]]

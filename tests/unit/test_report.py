@@ -129,7 +129,8 @@ def set_seconds(store, name, seconds):
 
 
 def write_json(store, name, value, inputs=("knowledge",)):
-    plan = store.plan(name, settings={}, inputs=list(inputs))
+    settings = {"comparison": {"repeats": 2}} if name == "comparison" else {}
+    plan = store.plan(name, settings, inputs=list(inputs))
     plan.write_files(lambda folder: (folder / f"{name}.json").write_text(json.dumps(value)), 1)
 
 
@@ -250,7 +251,7 @@ def test_json_holds_every_section_and_is_strict(store):
     assert report["headline"]["of_rows"] == 14
     assert report["headline"]["errors"] == 2
     assert [stage["stage"] for stage in report["stages"]] == [
-        "catalog", "embeddings", "groups", "pools", "knowledge", "features", "check",
+        "catalog", "embeddings", "groups", "pools", "knowledge", "features", "check", "comparison",
     ]  # fmt: skip
     assert {row["dataset"] for row in report["datasets"]} == {
         *provenance.REQUIRED,
@@ -300,6 +301,165 @@ def test_headline_gain_is_the_smallest_of_all_models(store):
     headline = summarise(store)["headline"]
     assert headline["auc_gain"]["model"] == "din"
     assert [row["model"] for row in headline["auc_gains"]] == ["din", "dcnv2"]
+
+
+def card(page, name):
+    """Number and small print of one of the cards on top."""
+    found = re.search(
+        rf'<div class="name">{name}</div><div class="number[^"]*">(.*?)</div>\s*'
+        r'<div class="more">(.*?)</div></li>',
+        page,
+        re.DOTALL,
+    )
+    assert found is not None, name
+    return found[1], re.sub(r"<[^>]+>", "", found[2])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.001, 0.02, "better: [+0.0010, +0.0200] in din"),
+        (-0.02, -0.001, "worse, but not than shuffled text"),
+        (-0.01, 0.02, "no evidence either way"),
+    ],
+)
+def test_the_card_says_what_the_gain_means(tmp_path, low, high, words):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    result = ctr(models=("din",))
+    result["models"]["din"]["gain"] = gain((low + high) / 2, low, high)
+    write_json(store, "ctr", result, inputs=["features"])
+    number, more = card(render(summarise(store)), "AUC gain")
+    assert number == formats.signed((low + high) / 2)
+    assert more.startswith(words)
+
+
+def test_the_speedup_names_what_it_was_measured_on(store):
+    number, more = card(render(summarise(store)), "Speed-up")
+    assert number == "4.00\N{MULTIPLICATION SIGN}"
+    assert more.endswith("; 8 rows in batches of up to 4, 2 repeats")
+
+
+def test_the_comparison_stands_in_the_flow_with_its_time(store):
+    set_seconds(store, "comparison", 502.0)
+    report = summarise(store)
+    assert report["stages"][-1] | {"facts": {}} == {
+        "stage": "comparison",
+        "is_done": True,
+        "counts": {"rows": 8, "arms": 4},
+        "seconds": 502.0,
+        "facts": {},
+    }
+    flow = re.search(r'<ol class="flow">.*?</ol>', render(report), re.DOTALL)
+    assert flow is not None
+    assert re.search(r"<b>comparison</b>.*8 min 22 s", flow[0], re.DOTALL)
+
+
+def test_a_text_cut_at_the_limit_ends_with_an_ellipsis(store):
+    speeds = comparison(plain="a good film and", relaxed="a fine film.")
+    speeds["texts"][0] |= {"plain_is_cut": True, "relaxed_is_cut": False}
+    write_json(store, "comparison", speeds)
+    bodies = re.findall(r'<p class="body">(.*?)</p>', render(summarise(store)))
+    texts = [re.sub(r"<[^>]+>", "", body) for body in bodies]
+    assert texts == ["a good film and&hellip;", "a fine film."]
+
+
+def as_refresh(root, tables, earlier="0123"):
+    """A run whose wave 0 is of an earlier run, and its last wave all others."""
+    store = write_store(root, tables)
+    waves = []
+    for wave in (0, 1):
+        rows = [row for row in tables["knowledge"] if row["wave"] == wave]
+        name = f"waves/{wave}/knowledge"
+        table = pa.Table.from_pylist(rows, schema=SCHEMAS["knowledge"][0])
+        store.plan(name, {"earlier": earlier} if earlier else {}).write(table)
+        waves.append(name)
+    merged = store.read("knowledge")
+    store.plan("knowledge", settings={}, inputs=waves).write(merged)
+    return store
+
+
+def refreshed_tables(written):
+    """10 users and 4 items; `written` users are of this run, and the first of them failed."""
+    tables = tables_of(10, 4)
+    tables["knowledge"] = [
+        knowledge_row(kind="user", entity_id=f"u{n}", tokens=20, passes=5, error="long" * (n == 0))
+        if n < written
+        else row | {"wave": 0, "token_ids": list(range(60)), "forward_passes": 60}
+        for n, row in enumerate(tables["knowledge"])
+    ]
+    return tables
+
+
+def test_a_refresh_says_what_was_kept_and_counts_only_what_was_written(tmp_path):
+    store = as_refresh(tmp_path / "tuesday", refreshed_tables(written=4))
+    report = summarise(store, previous="monday")
+    headline = report["headline"]
+    assert headline["refresh"] == {"previous": "monday", "kept": 10, "written": 3}
+    assert (headline["entities"], headline["of_rows"], headline["errors"]) == (13, 14, 1)
+    assert (headline["tokens"], headline["tokens_per_forward"]) == (60, 4.0)
+    assert headline["relaxed_share"] == 9 / 60
+    assert report["knowledge"]["tokens"] == 60 + 10 * 60
+    by_source = report["acceptance"]["by_source"]
+    assert [(row["source"], row["drafted"]) for row in by_source] == [("own", 120), ("group", 60)]
+    assert [row["wave"] for row in report["acceptance"]["waves"]] == [0, 0, 1]
+    counts = report["stages"][4]["counts"]
+    assert counts == {"texts kept": 10, "texts written now": 3, "error rows": 1, "waves": 2}
+    page = render(report)
+    Page(page)
+    assert card(page, "Kept from monday / written now")[0] == "10 / 3"
+    assert card(page, "Tokens written now")[0] == "60"
+    assert card(page, "Tokens per forward pass") == (
+        "4.00",
+        "plain decoding: 1.00; rows written now",
+    )
+    assert "Entities written" not in page
+    assert "0, kept" in page
+
+
+def test_the_same_rows_of_a_first_run_are_all_counted(tmp_path):
+    store = as_refresh(tmp_path / "r", refreshed_tables(written=4), earlier="")
+    headline = summarise(store)["headline"]
+    assert headline["refresh"] is None
+    assert headline["tokens"] == 660
+
+
+def test_a_refresh_that_wrote_nothing_says_so(tmp_path, demo_config, caplog):
+    store = as_refresh(tmp_path / "tuesday", refreshed_tables(written=0))
+    config = demo_config.model_copy(
+        update={"refresh": demo_config.refresh.model_copy(update={"previous": "monday"})}
+    )
+    with caplog.at_level("INFO"):
+        write_report.run(config, store)
+    page = (store.path("report") / "report.html").read_text()
+    assert card(page, "Kept from monday / written now")[0] == "14 / 0"
+    assert card(page, "Tokens written now") == ("0", "no text was written")
+    assert card(page, "Speed-up") == (
+        "n/a",
+        "no rows to compare: the last wave had no text to write",
+    )
+    assert (
+        page.count("there were no rows to compare, since the last wave had no text to write") == 2
+    )
+    assert "make comparison" not in page
+    assert "kept from monday: 14, written now: 0" in caplog.text
+
+
+def test_a_comparison_that_was_not_asked_for_is_named(tmp_path, demo_config):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    none = demo_config.comparison.model_copy(update={"rows_per_kind": 0})
+    write_report.run(demo_config.model_copy(update={"comparison": none}), store)
+    page = (store.path("report") / "report.html").read_text()
+    assert card(page, "Speed-up")[1] == "no rows to compare: comparison.rows_per_kind is 0"
+    write_report.run(demo_config, store)
+    page = (store.path("report") / "report.html").read_text()
+    assert card(page, "Speed-up")[1] == "make comparison"
+
+
+def test_units_and_words_are_explained_where_they_first_stand(store):
+    page = render(summarise(store))
+    visible = re.sub(r"<style.*?</style>|<details>.*?</details>", "", page, flags=re.DOTALL)
+    assert visible.index("the nat, that of natural logarithms") < visible.index(" nats</span>")
+    assert visible.index("A row loops if") < visible.index("<th>looping</th>")
 
 
 def test_failures_of_one_cause_are_one_row_with_examples(store):
@@ -388,7 +548,7 @@ def test_sections_without_a_dataset_name_the_target_that_makes_it(tmp_path):
     report = summarise(write_store(tmp_path / "r", tables_of(3, 3)))
     assert (report["speed"], report["texts"], report["ctr"]) == (None, None, None)
     assert report["headline"]["speedup"] is None
-    assert report["stages"][-1]["is_done"] is False
+    assert [stage["is_done"] for stage in report["stages"][-2:]] == [False, False]
     text = render(report)
     assert [name for name in Page(text).ids if name in SECTIONS] == SECTIONS
     assert text.count("<code>make comparison</code>") == 3  # its card, the speeds, the texts
@@ -462,7 +622,7 @@ def test_job_writes_both_files_once(store, caplog, demo_config):
     folder = store.path("report")
     report = json.loads((folder / "report.json").read_text())
     assert report["headline"] == store.require("report").facts
-    assert "+0.0100 [+0.0020, +0.0200], din" in caplog.text
+    assert "+0.0100 [+0.0020, +0.0200], din: better" in caplog.text
     assert str(folder / "report.html") in caplog.text
     before = (folder / "report.html").stat().st_mtime_ns
     with caplog.at_level("INFO"):

@@ -1,6 +1,7 @@
 """Which models the engine takes, that it runs them exactly, and what it says to all others."""
 
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -24,13 +25,16 @@ from transformers import (
     RwkvConfig,
     StableLmConfig,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pytorch_utils import Conv1D
 
 from pipeline.config import EngineSettings
-from pipeline.engine import compatibility
+from pipeline.engine import compatibility, runner
+from pipeline.engine.attention import TREE_ATTENTION, tree_attention
 from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.packed_linear import PackedLinear, pack_linears
+from pipeline.engine.probe import require_same
 from pipeline.engine.processors import Processors
 from pipeline.engine.rules import Strict
 from pipeline.engine.runner import ModelRunner
@@ -352,6 +356,41 @@ def test_packed_layers_give_the_same(has_bias):
     pack_linears(layers)
     assert [type(layer) for layer in layers] == [PackedLinear, PackedLinear]
     torch.testing.assert_close(layers(x), expected)
+
+
+def test_two_runners_built_at_once_leave_the_attention_function_as_it_is(tiny_model, monkeypatch):
+    """The second one's trial begins in the midst of the first one's and ends behind it."""
+    models = {"first": tiny_model("llama"), "second": tiny_model("qwen3")}
+    prepared = threading.Barrier(2, timeout=60)
+    inside = {name: threading.Event() for name in models}
+    first_is_built, built = threading.Event(), set()
+
+    def held(*arguments):
+        prepared.wait()
+        assert threading.current_thread().name == "first" or inside["first"].wait(60)
+        require_same(*arguments)
+
+    def build(name, model):
+        def meet(_, __, options):
+            if "step" in options:  # a packed pass
+                inside[name].set()
+                assert (inside["second"] if name == "first" else first_is_built).wait(60)
+
+        model.model.register_forward_pre_hook(meet, with_kwargs=True)
+        ModelRunner(model, 2, 32)
+        built.add(name)
+        if name == "first":
+            first_is_built.set()
+
+    monkeypatch.setattr(runner, "require_same", held)
+    threads = [threading.Thread(target=build, args=pair, name=pair[0]) for pair in models.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert built == {"first", "second"}
+    assert ALL_ATTENTION_FUNCTIONS[TREE_ATTENTION] is tree_attention
+    assert all(model.config._attn_implementation == TREE_ATTENTION for model in models.values())
 
 
 def test_every_refusal_says_what_to_do():

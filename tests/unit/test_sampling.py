@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from pipeline.config import EngineSettings
-from pipeline.engine.branch import Verdict
+from pipeline.engine.branch import NO_TOKEN, Verdict
 from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.engine import Engine
@@ -252,6 +252,37 @@ def test_a_budget_that_cuts_drawn_trees_changes_no_distribution():
     assert fit(observed(generations), exact()) > UNLIKELY
 
 
+@pytest.mark.parametrize("drafts", ["none", "tree", "draft model"])
+def test_a_row_that_may_say_nothing_fails_alone(drafts):
+    """No token may come twice, and there are seven: only the short prompt leaves room for four."""
+    processors = Processors(frozenset(), no_repeat_ngram=1)
+    drafter = {
+        "none": NoDraft,
+        "tree": lambda: FixedTree(*TREE),
+        "draft model": lambda: DraftModelDrafter(
+            make_model(), VOCAB, 3, SIZES, processors, free(), PLAIN,
+            replace(FREE, seconds=np.full((1, 1, 2), 1e-4)),
+        ),
+    }[drafts]()  # fmt: skip
+    engine = Engine(make_model(), SIZES, Stops([]), processors, costs=free())
+    engine.use(drafter, Sampled(PLAIN), free())
+    prompts = {"crowded": PROMPT, "full": np.arange(VOCAB, dtype=np.int32), "roomy": PROMPT[:1]}
+    rows = [
+        Request(f"{name} {seed}", prompt, 4, seed=seed)
+        for name, prompt in prompts.items()
+        for seed in range(8)
+    ]
+    for done in engine.generate(rows):
+        prompt = prompts[done.key.split()[0]]
+        said = done.token_ids.tolist()
+        assert len(said) == min(4, VOCAB - len(prompt))  # all that may be said, drafted or not
+        assert len({*prompt.tolist(), *said}) == len(prompt) + len(said)
+        assert done.finish_reason == ("length" if len(said) == 4 else "error")
+        assert ("every token is banned" in done.error) == (len(said) < 4)
+    if drafts == "draft model":
+        assert drafter.expected_speedup() > 1.0  # it did draft
+
+
 class AlwaysAccepts(Sampled):
     """Wrong: takes every draft."""
 
@@ -317,6 +348,12 @@ def test_draw_inverts_the_cumulative_distribution():
     probabilities = torch.tensor([[0.0, 0.5, 0.0, 0.25, 0.25, 0.0]]).repeat(6, 1)
     uniforms = np.array([0.0, 0.499, 0.5, 0.749, 0.75, np.nextafter(1.0, 0.0)])
     assert draw(probabilities, uniforms).tolist() == [1, 1, 3, 3, 4, 4]
+
+
+def test_nothing_is_drawn_where_everything_is_impossible():
+    banned = torch.full((1, 3), -torch.inf).softmax(-1)
+    probabilities = torch.cat([banned, torch.zeros(1, 3), torch.tensor([[0.0, 0.5, 0.5]])])
+    assert draw(probabilities, np.full(3, 0.9)).tolist() == [NO_TOKEN, NO_TOKEN, 2]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])

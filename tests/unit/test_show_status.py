@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from jobs import show_status
-from pipeline.schemas import USERS
+from pipeline.schemas import KNOWLEDGE, USERS
 from pipeline.store import Store
 
 
@@ -38,12 +38,24 @@ def a_user(name):
     return pa.Table.from_pylist([{"user_id": name, "attributes": []}], schema=USERS)
 
 
-def test_a_run_that_never_began(run, capsys):
+def test_a_run_that_is_not_there_is_an_error_that_names_those_that_are(run, capsys):
     path, store = run
+    for name in ("monday", "tuesday"):
+        Store(store.root.parent / name).plan("users", {}).write(a_user("a"))
+    (store.root.parent / "no-run").mkdir()
+    assert show_status.main(["--config", str(path)]) == 3
+    error = capsys.readouterr().err
+    assert "no such run: shop" in error
+    assert "there are: monday, tuesday\n" in error
+    assert not store.root.exists()  # looking leaves nothing behind
+
+
+def test_a_run_that_has_only_just_begun(run, capsys):
+    path, store = run
+    store.root.mkdir(parents=True)
     code, text = said(path, capsys)
     assert code == show_status.UNFINISHED
     assert "no job was ever started" in text
-    assert not store.root.exists()  # looking leaves nothing behind
 
 
 def test_what_is_made_what_is_in_work_and_what_is_missing(run, capsys):
@@ -80,6 +92,42 @@ def test_a_whole_run_is_told_by_the_exit_code(run, capsys, monkeypatch):
     store.plan("users", {}).write(a_user("a"))
     monkeypatch.setattr(show_status, "datasets", lambda _: ["users"])
     assert said(path, capsys)[0] == 0
+
+
+def a_row(entity):
+    """One row of KNOWLEDGE."""
+    empty = {field.name: [] if pa.types.is_list(field.type) else 0 for field in KNOWLEDGE}
+    fields = empty | {field.name: "" for field in KNOWLEDGE if field.type == pa.string()}
+    return pa.Table.from_pylist([fields | {"kind": "user", "entity_id": entity}], schema=KNOWLEDGE)
+
+
+def refresh_of_monday(store, written):
+    """A refresh that carried one row over and wrote the rows of `written`."""
+    for wave, rows in enumerate([["a"], written]):
+        table = pa.concat_tables([KNOWLEDGE.empty_table(), *map(a_row, rows)])
+        store.plan(f"waves/{wave}/knowledge", {}).write(table)
+    (store.root / "run.json").write_text('{"previous": "monday"}')
+
+
+def test_a_refresh_is_told_by_its_folder_and_asks_for_its_own_waves_only(run, capsys):
+    path, store = run
+    refresh_of_monday(store, ["b"])
+    _, text = said(path, capsys)
+    assert "a refresh of monday" in text
+    assert "waves/1/knowledge" in text
+    assert "waves/2" not in text
+
+
+@pytest.mark.parametrize(("written", "code"), [([], 0), (["b"], show_status.UNFINISHED)])
+def test_a_comparison_counts_as_missing_only_where_there_are_rows_for_it(
+    run, capsys, monkeypatch, written, code
+):
+    path, store = run
+    refresh_of_monday(store, written)
+    names = ["waves/1/knowledge", "comparison"]
+    monkeypatch.setattr(show_status, "datasets", lambda _: names)
+    assert said(path, capsys)[0] == code
+    assert ("left out: no rows" in said(path, capsys)[1]) == (code == 0)
 
 
 def test_a_bad_config_ends_as_everywhere(run, capsys):

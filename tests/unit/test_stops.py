@@ -8,7 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE, WordLevel
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, StopStringCriteria
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from pipeline.config import EngineSettings
@@ -20,12 +20,14 @@ from pipeline.engine.row import Row
 from pipeline.engine.rules import Relaxed, Strict, TopKFloor
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import DraftTree, NoDraft, Request
+from pipeline.language_model import ChatTokenizer
 
 STOP = 2
 NEW = 24
 SETTINGS = EngineSettings(batch_rows=4, max_length=64, prefill_tokens=24, draft_nodes=12)
 
 BYTES = bytes_to_unicode()
+SPECIAL = ("<57>", "<58>")
 
 
 def spelled(text):
@@ -44,12 +46,14 @@ def byte_level():
     tokenizer = Tokenizer(BPE({token: number for number, token in enumerate(tokens)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    fast.add_special_tokens({"additional_special_tokens": list(SPECIAL)})
+    return fast
 
 
 def decode(ids):
-    """As `ChatTokenizer.decode_exactly`."""
-    return byte_level().decode(np.asarray(ids).tolist(), skip_special_tokens=True)
+    """What stop strings are looked for in."""
+    return ChatTokenizer(byte_level(), "").decode_exactly(np.asarray(ids))
 
 
 def ids_of(*pieces):
@@ -95,6 +99,50 @@ EURO, SMILE = "€".encode(), "😀".encode()
 )
 def test_the_token_that_completes_a_string_ends_the_row(strings, pieces, ends):
     assert lengths_that_end(stops_at(*strings), ids_of(*pieces)) == ends
+
+
+@pytest.mark.parametrize(
+    ("strings", "pieces", "ends"),
+    [
+        (["<57>"], ["a", "<57>"], [2]),
+        (["ab"], ["a", "<57>", "b"], []),
+        (["ab"], ["a", "<57>", "<58>", "<57>", "b"], []),
+        (["a<57>"], ["a", "b", "a", "<57>"], [4]),
+        (["7><58>b"], ["<57>", "<58>", "b"], [3]),
+        (["<58>"], ["<57>", "b"], []),
+    ],
+)
+def test_special_tokens_count_as_in_transformers(strings, pieces, ends):
+    ids = ids_of(*pieces)
+    assert set(byte_level().convert_tokens_to_ids(list(SPECIAL))) <= set(
+        byte_level().all_special_ids
+    )
+    assert lengths_that_end(stops_at(*strings), ids) == ends
+    theirs = StopStringCriteria(byte_level(), strings)
+    rows = [torch.from_numpy(ids[None, :size].astype(np.int64)) for size in range(1, len(ids) + 1)]
+    assert [row.shape[1] for row in rows if theirs(row, None)] == ends
+
+
+def test_a_special_token_that_ends_a_row_is_in_its_ids_and_not_in_its_text(
+    reference, tiny_model, oracle_drafter
+):
+    """The ids are those of transformers; the stored text is without special tokens as ever."""
+    said = byte_level().convert_tokens_to_ids("<57>")
+    prompt, plain = next(
+        (prompt, ids)
+        for prompt in (np.append(one, 60).astype(np.int32) for one in prompts_of(11, 60))
+        if said in (ids := generated(reference, prompt))[2:-3]
+    )
+    options = {"stop_strings": ["<57>"], "tokenizer": byte_level()}
+    expected = generated(reference, prompt, **options).tolist()
+    assert expected == plain[: plain.tolist().index(said) + 1].tolist()
+    for drafter in (NoDraft(), oracle_drafter({"0": plain})):
+        result = decoded(tiny_model("llama"), stops_at("<57>"), [prompt], drafter)["0"]
+        assert result.token_ids.tolist() == expected
+        assert result.finish_reason == "stop"
+        tokenizer = ChatTokenizer(byte_level(), "")
+        assert tokenizer.decode(result.token_ids) == tokenizer.decode(result.token_ids[:-1])
+        assert "<57>" not in tokenizer.decode(result.token_ids)
 
 
 def test_a_token_is_judged_behind_the_output():

@@ -1,0 +1,59 @@
+"""Ctrl-C and SIGTERM end a job in order: by an exception that no `except Exception` holds up."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at the first signal; the list holds its number from then on.
+
+    Not an exception of our own: Ray makes a KeyboardInterrupt of whatever a handler raises.
+
+    While the job ends, another SIGTERM changes nothing (a process and its group may both get one),
+    and another Ctrl-C ends the process at once.
+    """
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Put back what answers to SIGTERM after a block that sets its own, as `ray.init` does.
+
+    Ray's own answer is to exit; it is passed on to the one put back.
+    """
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit:
+        signal.signal(signal.SIGTERM, handler)
+        signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def shut_ray_down() -> None:
+    """End a local Ray, or leave a cluster, if this process has started or joined one."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ray.shutdown()

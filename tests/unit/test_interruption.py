@@ -1,0 +1,101 @@
+"""A job that is stopped says so in one line, and returns what a scheduler expects."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from jobs import cli
+from jobs.interruption import handlers_kept
+
+JOB = """
+import sys, time
+from jobs import cli
+
+def job(config, store):
+    (store.root / "began").touch()
+    try:
+        time.sleep(60)
+    finally:
+        {cleanup}
+
+sys.exit(cli.main(job, None, sys.argv[1:]))
+"""
+CLEANUPS = {
+    "nothing fails": "pass",
+    "what holds workers fails": "raise RuntimeError('the worker is gone')",
+}
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Start a job of its own process that sleeps, and wait until it does."""
+    tree = {
+        "run": "r",
+        "artifacts": str(tmp_path),
+        "catalog": {"source": "movielens", "path": "x"},
+        "language_model": {"path": "x"},
+        "encoder": {"path": "x"},
+    }
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    processes = []
+
+    def start(cleanup):
+        code = JOB.format(cleanup=cleanup)
+        command = [sys.executable, "-c", code, "--config", str(path)]
+        process = subprocess.Popen(command, cwd=cli.ROOT, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "r" / "began").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("cleanup", CLEANUPS.values(), ids=CLEANUPS)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_job_says_one_line_and_has_its_exit_code(
+    started, tmp_path, number, code, cleanup
+):
+    process = started(cleanup)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert len(said.splitlines()) == 1
+    assert "interrupted; what is stored stays, the same command goes on from here" in said
+    assert (tmp_path / "r" / "run.log").read_text() == said
+
+
+def test_a_second_sigterm_does_not_cut_the_ending_short(started, tmp_path):
+    process = started("time.sleep(1.0); (store.root / 'ended').touch()")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert (tmp_path / "r" / "ended").exists()
+
+
+def test_a_handler_that_another_library_replaces_is_put_back():
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    try:
+        with handlers_kept():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.raise_signal(signal.SIGTERM)
+        assert got == [signal.SIGTERM]
+        with pytest.raises(SystemExit), handlers_kept():  # as Ray answers
+            sys.exit(signal.SIGTERM)
+        assert got == [signal.SIGTERM] * 2
+    finally:
+        signal.signal(signal.SIGTERM, before)

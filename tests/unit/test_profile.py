@@ -1,0 +1,30 @@
+"""What steps cost can be measured with any model that the engine runs."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pipeline.engine.profile import measure_costs
+from pipeline.engine.runner import ModelRunner
+
+
+@pytest.mark.parametrize("vocabulary", [2, 61])
+def test_a_vocabulary_may_be_smaller_than_the_longest_chain(vocabulary):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    runner = ModelRunner(LlamaForCausalLM(config).eval(), 4, 128)
+    table = measure_costs(runner, 4, repeats=1)
+    assert (table.seconds > 0.0).all()
+    assert (np.diff(table.seconds) >= 0.0).all()
+    assert table.rows.tolist() == [1, 4]

@@ -1,0 +1,58 @@
+"""The main job: it looks for what it will need first, and says when there was nothing to do."""
+
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from jobs import run_all
+from pipeline.schemas import USERS
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the main job with one stage of our own and no need of anything; give its code and log."""
+    tree = {
+        "run": "r",
+        "artifacts": str(tmp_path),
+        "catalog": {"source": "movielens", "path": "x"},
+        "language_model": {"path": "x"},
+        "encoder": {"path": "x"},
+    }
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_all, "check_inputs", lambda _: None)
+
+    def start(stage):
+        monkeypatch.setattr(run_all, "STAGES", (SimpleNamespace(__name__="stage", run=stage),))
+        return run_all.main(["--config", str(path)]), (tmp_path / "r" / "run.log").read_text()
+
+    return start
+
+
+def write_users(config, store):
+    plan = store.plan("users", {})
+    if not plan.is_done:
+        plan.write(USERS.empty_table())
+
+
+def test_only_a_run_without_anything_to_do_says_so(run):
+    code, log = run(write_users)
+    assert code == 0
+    assert "nothing to do" not in log
+    code, log = run(write_users)
+    assert code == 0
+    assert log.splitlines()[-2].endswith("nothing to do: every stage is up to date")
+
+
+def test_no_stage_begins_where_something_is_missing(run, monkeypatch):
+    def complain(_):
+        raise run_all.CheckError("no such model")
+
+    begun = []
+    monkeypatch.setattr(run_all, "check_inputs", complain)
+    code, log = run(lambda config, store: begun.append(store))
+    assert code == 5
+    assert "no such model" in log
+    assert not begun
