@@ -79,12 +79,6 @@ def is_refresh(store: Store) -> bool:
     return any("earlier" in manifest.settings for manifest in first)
 
 
-def has_empty_last_wave(store: Store) -> bool:
-    """Whether the last wave had nothing to write."""
-    last = _manifests(store, wave_datasets(store, "knowledge")[-1:])
-    return any(manifest.num_rows == 0 for manifest in last)
-
-
 def datasets(store: Store) -> list[dict[str, Any]]:
     """Settings, inputs and fingerprints of every dataset of the run."""
     waves = wave_datasets(store, "pools") + wave_datasets(store, "knowledge")

@@ -52,6 +52,7 @@ from retrieval_pools.replay import Recording, replay
 log = logging.getLogger("jobs.benchmark_refresh")
 
 _ARMS = (PLAIN, STRICT, RELAXED, BUDGET)
+_READ = ("benchmark", "engine", "generation", "drafts", "pools", "prompts", "seed")
 _WARM_UP_TOKENS = 4
 _RUN = 3  # tokens; shorter ones recur by chance
 TARGETS = (
@@ -65,7 +66,7 @@ def run(config: RunConfig, store: Store) -> None:
     """Write `refresh_benchmark/refresh_benchmark.json`; print a table and a line of JSON."""
     identity = identify(config)
     pools = prepare(config, store, identity)
-    settings = {"benchmark": config.benchmark, "engine": config.engine, "model": identity.model}
+    settings = {name: getattr(config, name) for name in _READ} | {"model": identity.model}
     plan = store.plan("refresh_benchmark", settings, inputs=["interactions", pools.name])
     with tempfile.TemporaryDirectory(prefix=".refresh-", dir=store.root) as scratch:
         setting = refreshed(config, store, store.path(pools.name), Path(scratch), identity)
@@ -115,8 +116,7 @@ def _measure(config: RunConfig, batch: int, setting: Setting) -> Iterator[dict[s
 def _worth_of_earlier_text(config: RunConfig, setting: Setting) -> dict[str, float]:
     """Tokens per pass of strict replays with and without the earlier text, budget aside.
 
-    And how much of the new texts stands in the earlier ones, in the same order: no draft from them
-    can be right for the rest.
+    And how much of the new texts stands in the earlier ones, in the same order.
     """
     engine = make_engine(
         sized(config, max(config.benchmark.refresh_batch_sizes)), setting.tokenizer
@@ -126,22 +126,19 @@ def _worth_of_earlier_text(config: RunConfig, setting: Setting) -> dict[str, flo
         Recording(row, done.texts[row.key], done.generations[row.key].finish_reason)
         for row in setting.rows
     ]
-    pools = open_pools(setting.pools, setting.tokenizer.fingerprint)
     every = set(config.drafts.sources)
-    sources = {
-        "all sources": every,
-        "without earlier text": every - {"previous"},
-        "earlier text alone": {"previous"},
+    arms = {
+        "all sources": (setting.pools, every),
+        "earlier text in pools only": (setting.pools, every - {"previous"}),
+        "no earlier text": (setting.without, every - {"previous"}),
+        "earlier text alone": (setting.without, {"previous"}),
     }
-    worth = {
-        name: replay(
-            recordings,
-            PoolDrafter(pools, config.pools.depth, use),
-            engine.stops,
-            config.engine.draft_nodes,
-        ).tokens_per_pass
-        for name, use in sources.items()
-    }
+    worth = {}
+    for name, (folder, use) in arms.items():
+        pools = open_pools(folder, setting.tokenizer.fingerprint)
+        drafter = PoolDrafter(pools, config.pools.depth, use)
+        played = replay(recordings, drafter, engine.stops, config.engine.draft_nodes)
+        worth[name] = played.tokens_per_pass
     earlier = setting.earlier.texts
     common = sum(
         _common(earlier[row.key].tolist(), done.texts[row.key].tolist()) for row in setting.rows

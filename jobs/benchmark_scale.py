@@ -5,8 +5,8 @@
 Makes catalogs of growing size up, and measures on them: pools of many groups, built and stored as
 jobs.build_pools does it; lookups in one pool; LightGCN's graph, propagation and epoch; k-means;
 prompts and groups by attributes. A stage is flat if a unit of the largest size costs at most twice
-a unit of the smallest. Pools are read back, and every text must be among them. Measures anew
-whenever it is run.
+a unit of the smallest. Pools are read back, and every text must be in its group's; the global pool
+is bounded by `pools.max_bytes`. Measures anew whenever it is run.
 
 The last line on stdout is one JSON object: costs and ratios, and which targets they miss.
 """
@@ -128,6 +128,10 @@ def _lines(
         yield f"  largest to smallest size, per unit: {ratio:.2f}, {_verdict(ratio)}"
     yield "Time per unit is that of cores, so that other work on the machine counts little."
     yield "Pools: from rows of knowledge to a folder of pools, the stored pools per token of text."
+    for cost in costs.get("pools", ()):
+        if cost.facts["in_global"] < cost.facts["documents"]:
+            shares = "{in_global} of {documents} texts".format(**cost.facts)
+            yield f"  {cost.size} tokens: the global pool has room for {shares}"
     yield f"Lookups: {LOOKUP_ROWS} rows x {LOOKUP_NODES} nodes; the pool's tokens grow."
     for target in TARGETS:
         value = totals[target.name]

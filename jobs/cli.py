@@ -109,8 +109,13 @@ def _run(job: Job, config: RunConfig, store: Store) -> int:
     """Run `job` alone in its folder, and leave no Ray behind if it was stopped."""
     began = time.monotonic()
     with interruptible() as signals:
-        code = _code_of(job, config, store, signals)
-        if signals:  # by now the exception is gone, and with it all that still held workers
+        try:
+            code = _code_of(job, config, store, signals)
+        except KeyboardInterrupt:  # another than ours has no number: it goes on
+            if not signals:
+                raise
+            code = 1
+        if signals and code:  # by now the exception is gone, and with it all that held workers
             log.error("interrupted; what is stored stays, the same command goes on from here")
             shut_ray_down()
             return 128 + signals[0]
@@ -129,10 +134,6 @@ def _code_of(job: Job, config: RunConfig, store: Store, signals: Sequence[int]) 
             config = as_recorded(config, store.root)
             record(config, store.root)
             job(config, store)
-    except KeyboardInterrupt:
-        if not signals:
-            raise
-        return 1
     except UserError as error:
         if not signals:
             log.error("error: %s", error)

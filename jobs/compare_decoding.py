@@ -40,7 +40,7 @@ from jobs.decoding_arms import (
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
-from jobs.waves import Identity, identify, knowledge_name, last_wave, wave_tasks
+from jobs.waves import Identity, identify, last_wave, wave_tasks, why_no_comparison
 from pipeline.config import RunConfig
 from pipeline.knowledge import requests_of
 from pipeline.language_model import ChatTokenizer, load_model
@@ -67,8 +67,8 @@ def run(config: RunConfig, store: Store) -> None:
     if plan.is_done:
         log.info("comparison: up to date")
         return
-    if has_nothing_to_compare(config, store):
-        log.info("comparison: no rows, since the last wave or comparison.rows_per_kind is empty")
+    if reason := why_no_comparison(config, store):
+        log.info("comparison: no rows, since %s", reason)
         return
     tasks = _sample(config, store, identity)
     outcomes = _measure(config, tasks, store.path(pools.name), identity.tokenizer)
@@ -85,12 +85,6 @@ def run(config: RunConfig, store: Store) -> None:
         (folder / "comparison.json").write_text(json.dumps(comparison, indent=2))
 
     plan.write_files(fill, tasks.num_rows)
-
-
-def has_nothing_to_compare(config: RunConfig, store: Store) -> bool:
-    """Whether a complete run has no `comparison`, as where a refresh found nothing to write."""
-    last = store.manifest(knowledge_name(last_wave(config)))
-    return not config.comparison.rows_per_kind or (last is not None and not last.num_rows)
 
 
 def _sample(config: RunConfig, store: Store, identity: Identity) -> pa.Table:

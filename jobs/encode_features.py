@@ -31,7 +31,7 @@ from features.carry import (
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
 from jobs.actor_pool import through_actors
-from jobs.cluster import size_workers, start_ray
+from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -61,24 +61,22 @@ def run(config: RunConfig, store: Store) -> None:
     log.info("features: %d texts, %d are stored already", knowledge.num_rows, stored.num_rows)
     todo = knowledge.slice(stored.num_rows)
     rows, earlier = _carried(config, settings, todo)
-    tally = {"dim": _width(stored), "without_text": _without_text(stored), "truncated": 0}
-    done = 0
+    facts = {"dim": _width(stored), "without_text": _without_text(stored)}
+    done = num_cut = 0
     for block, truncated in _blocks(config, todo, rows, earlier):
         require_owed(block, todo.slice(done, block.num_rows))
         writer.append(block)
         done += block.num_rows
-        tally["dim"] = _width(block)
-        tally["without_text"] += _without_text(block)
-        tally["truncated"] += truncated
+        facts["dim"] = _width(block)
+        facts["without_text"] += _without_text(block)
+        num_cut += truncated
         log.info("features: %d / %d rows stored", done, todo.num_rows)
-    encoded = int((rows == FRESH).sum())
-    counts = {"carried_over": todo.num_rows - encoded, "truncated_of": encoded}
-    writer.finish(settings | tally | counts)
+    writer.finish(settings | facts)
     log.info(
         "features: %d rows of %d dimensions, %d without usable text; %d of %d texts encoded now "
         "are longer than %d tokens",
-        *(knowledge.num_rows, tally["dim"], tally["without_text"]),
-        *(tally["truncated"], encoded, config.encoder.max_tokens),
+        *(knowledge.num_rows, facts["dim"], facts["without_text"]),
+        *(num_cut, int((rows == FRESH).sum()), config.encoder.max_tokens),
     )
 
 
@@ -186,12 +184,11 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     if not knowledge.num_rows:
         return
     start_ray(config.cluster)
-    import ray
-
-    workers = size_workers(config.cluster, config.encoder.device, ray.cluster_resources())
+    workers = size_workers(config.cluster, config.encoder.device, node_resources())
     rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
     blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
     arguments = (config.encoder, workers.threads_each)
+    workers = workers.at_most(len(blocks))
     yield from through_actors(EncodingActor, arguments, blocks, workers, ordered=True)
 
 

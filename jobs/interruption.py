@@ -27,7 +27,10 @@ def interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # what `nohup` and the like have switched off stays so
+            signal.signal(number, stop)
     try:
         yield received
     finally:
@@ -39,7 +42,8 @@ def interruptible() -> Iterator[list[int]]:
 def handlers_kept() -> Iterator[None]:
     """Put back what answers to SIGTERM after a block that sets its own, as `ray.init` does.
 
-    Ray's own answer is to exit; it is passed on to the one put back.
+    Ray's own answer is to exit; it is passed on to the one put back. Where a signal came before
+    Ray set its own, SIGTERM is ignored by now, and stays so.
     """
     handler: Any = signal.getsignal(signal.SIGTERM)
     try:
@@ -49,7 +53,8 @@ def handlers_kept() -> Iterator[None]:
         signal.raise_signal(signal.SIGTERM)
         raise
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, handler)
 
 
 def shut_ray_down() -> None:

@@ -40,7 +40,8 @@ class Setting:
 
     rows: list[Request]  # with the earlier texts
     earlier: Outcome  # the run that wrote these
-    pools: Path
+    pools: Path  # with these texts, as a refresh has them
+    without: Path  # the pools before
     tokenizer: ChatTokenizer
 
 
@@ -62,7 +63,7 @@ def refreshed(
     grown = build_pools(documents, config.pools.depth, config.pools.max_bytes)
     save_pools(grown, scratch, tokenizer.fingerprint)
     rows = [replace(row, previous_ids=earlier.texts[row.key]) for row in change.after]
-    return Setting(rows, earlier, scratch, tokenizer)
+    return Setting(rows, earlier, scratch, pools, tokenizer)
 
 
 def sized(config: RunConfig, batch: int) -> RunConfig:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
-from pipeline.parts import damaged, read_json, write_atomically
+from pipeline.parts import write_atomically
 from pipeline.store import MANIFEST, Store
 
 log = logging.getLogger("jobs.run_record")
@@ -26,28 +26,41 @@ def as_recorded(config: RunConfig, root: Path) -> RunConfig:
         DataError: the record is damaged.
     """
     named, recorded = config.refresh.previous, _recorded(root)
-    if named is None and recorded is not None:
+    if named == recorded or not _has_knowledge(root):
+        return config
+    path = root / RECORD
+    if named is None and recorded != config.run:
         log.info("%s is a refresh of %s, as its %s says", root, recorded, RECORD)
         refresh = config.refresh.model_copy(update={"previous": recorded})
         return config.model_copy(update={"refresh": refresh})
-    if named != recorded and _has_knowledge(root):
-        what = f"a refresh of {recorded}" if recorded else "a first run, which it would replace"
+    if recorded == config.run:
         raise ConfigError(
-            f"refresh.previous is {named}, but {root} is {what}; set another `run` (in "
-            "`make refresh`: RUN), or leave refresh.previous out to go on with this one"
+            f"{path} makes {config.run} a refresh of itself; write another name there"
         )
-    return config
+    if not path.is_file() and _is_refresh(root):
+        return config  # made before runs had records: the config is believed
+    what = f"a refresh of {recorded}" if recorded else "a first run, which it would replace"
+    raise ConfigError(
+        f"refresh.previous is {named}, but {root} is {what}; set another `run` (in "
+        "`make refresh`: RUN), or leave refresh.previous out to go on with this one"
+    )
 
 
 def record(config: RunConfig, root: Path) -> None:
     """Write down what the run in `root` is, unless it stands there.
 
     Raises:
+        ConfigError: it is a refresh of nobody knows what.
         DataError: it is a refresh, and the earlier run does not exist or has not finished.
     """
     previous = config.refresh.previous
     if (root / RECORD).is_file() and _recorded(root) == previous:
         return
+    if previous is None and _is_refresh(root):
+        raise ConfigError(
+            f"{root} is a refresh, and has no {RECORD} that says of what; set refresh.previous, or "
+            "another `run`"
+        )
     require_previous(config)
     write_atomically(root / RECORD, json.dumps({"previous": previous}).encode())
 
@@ -62,10 +75,11 @@ def require_previous(config: RunConfig) -> None:
     if previous is None or Store(config.artifacts / previous).manifest("knowledge") is not None:
         return
     found = [name for name in runs_in(config.artifacts) if name != config.run]
-    done = [name for name in found if Store(config.artifacts / name).manifest("knowledge")]
+    done = [name for name in found if (config.artifacts / name / "knowledge" / MANIFEST).is_file()]
     raise DataError(
         f"refresh.previous (in `make refresh`: PREVIOUS) is {previous}, but {config.artifacts}/ "
-        f"has no such finished run; there are: {_listed(done)}"
+        f"has no such finished run; there are: {_listed(done)}. A refresh that was begun names "
+        f"it in its {RECORD}"
     )
 
 
@@ -99,11 +113,20 @@ def _recorded(root: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        return read_json(path)["previous"]
-    except (KeyError, TypeError) as error:
-        raise damaged(path, error) from error
+        return json.loads(path.read_text(encoding="utf-8"))["previous"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f'{path} is damaged ({error}); write {{"previous": null}} into it, or the name of the '
+            "run that this one refreshes"
+        ) from error
 
 
 def _has_knowledge(root: Path) -> bool:
     """Whether a wave has been begun."""
     return any((root / name).exists() for name in ("waves", "knowledge"))
+
+
+def _is_refresh(root: Path) -> bool:
+    """Whether the knowledge of a run goes on from an earlier one's."""
+    first = Store(root).manifest("waves/0/knowledge")
+    return first is not None and "earlier" in first.settings

@@ -61,7 +61,8 @@ def watched() -> Iterator[Watch]:
 
 def least(measure: Callable[[], list[Cost]]) -> list[Cost]:
     """The quickest of several tries, fewer of what takes long: small sizes are noisy."""
-    tries, began = [measure()], time.perf_counter()
+    began = time.perf_counter()
+    tries = [measure()]
     while len(tries) < _MOST_TRIES and time.perf_counter() - began < _ENOUGH_SECONDS:
         tries.append(measure())
     return [min(costs, key=lambda cost: cost.core_seconds) for costs in zip(*tries, strict=True)]

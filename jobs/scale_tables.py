@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.errors import ConfigError
 from pipeline.schemas import ATTRIBUTES, INTERACTIONS, ITEMS, USERS
 from retrieval_pools.synthetic import Interactions
 
@@ -41,7 +42,9 @@ def knowledge_table(texts: np.ndarray, group_size: int) -> pa.Table:
     """
     count, length = texts.shape
     if texts.size > np.iinfo(np.int32).max:
-        raise ValueError(f"{texts.size} tokens are more than one list column holds")
+        raise ConfigError(
+            f"{texts.size} tokens are more than one list column holds; lower scale.pool_groups"
+        )
     number = np.arange(count)
     ids = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * length, texts.ravel())
     return pa.table(

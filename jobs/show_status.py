@@ -13,8 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jobs import cli
-from jobs.compare_decoding import has_nothing_to_compare
-from jobs.waves import knowledge_name, last_wave, pools_name, wave_has_pools
+from jobs.waves import (
+    knowledge_name,
+    last_wave,
+    pools_name,
+    wave_has_pools,
+    why_no_comparison,
+)
 from pipeline.config import RunConfig
 from pipeline.parts import count_rows, list_parts
 from pipeline.store import Store
@@ -57,9 +62,8 @@ def lines(config: RunConfig, store: Store) -> Iterator[str]:
 
 def _skipped(config: RunConfig, store: Store) -> dict[str, str]:
     """What a run rightly leaves out, and why."""
-    if has_nothing_to_compare(config, store):
-        return {"comparison": "left out: no rows to compare on"}
-    return {}
+    reason = why_no_comparison(config, store)
+    return {"comparison": f"left out: {reason}"} if reason else {}
 
 
 def _state(store: Store, name: str) -> str:

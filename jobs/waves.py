@@ -120,6 +120,15 @@ def wave_has_pools(config: RunConfig, wave: int) -> bool:
     return wave != PLAIN_WAVE and not has_draft_model(config)
 
 
+def why_no_comparison(config: RunConfig, store: Store) -> str:
+    """Why a complete run has no `comparison`; "" if it has one."""
+    if not config.comparison.rows_per_kind:
+        return "comparison.rows_per_kind is 0"
+    last = store.manifest(knowledge_name(last_wave(config)))
+    is_empty = last is not None and not last.num_rows  # a refresh found nothing to write
+    return "the last wave had no text to write" if is_empty else ""
+
+
 def wave_tasks(
     config: RunConfig, store: Store, wave: int, identity: Identity, pool_version: str
 ) -> pa.Table:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from features import formats
-from features.provenance import OPTIONAL, REQUIRED, has_empty_last_wave
+from features.provenance import OPTIONAL, REQUIRED
 from features.report import render, summarise
 from jobs import cli
+from jobs.waves import why_no_comparison
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.store import Store
@@ -36,7 +37,8 @@ def run(config: RunConfig, store: Store) -> None:
     for name in set(OPTIONAL) - set(made):
         if store.manifest(name) is not None:
             log.info("%s was made from older inputs and is left out; run its job again", name)
-    previous, reason = config.refresh.previous, _no_comparison(config, store, made)
+    previous = config.refresh.previous
+    reason = "" if "comparison" in made else why_no_comparison(config, store)
     settings = {"previous": previous, "no_comparison": reason}
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
     page = store.path("report") / "report.html"
@@ -53,15 +55,6 @@ def run(config: RunConfig, store: Store) -> None:
     plan.write_files(fill, num_rows=len(report["datasets"]), facts=report["headline"])
     _log_headline(report["headline"])
     log.info("report: %s", page)
-
-
-def _no_comparison(config: RunConfig, store: Store, made: Sequence[str]) -> str:
-    """Why the comparison has no rows; "" if it has, or has not been tried."""
-    if "comparison" in made:
-        return ""
-    if not config.comparison.rows_per_kind:
-        return "comparison.rows_per_kind is 0"
-    return "the last wave had no text to write" if has_empty_last_wave(store) else ""
 
 
 def _log_headline(headline: Mapping[str, Any]) -> None:

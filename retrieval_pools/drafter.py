@@ -1,7 +1,9 @@
 """Drafts from what the entity's previous text, the row's own and the pools say next."""
 
 import itertools
+import os
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from retrieval_pools.pool import Pool, PoolSet
 from retrieval_pools.suffix_array import SEPARATOR
 
 _LONGEST_MATCH = 16  # tokens; a longer one tells little more
+_ROWS_PER_THREAD = 16  # fewer are drafted before another thread wakes
 _BREAK = np.array([SEPARATOR], np.int32)
 _NO_TEXT = read_only(np.empty(0, np.int32))
 _NO_POOL = Pool(0, 0, 0, 0)
@@ -41,6 +44,7 @@ class PoolDrafter:
             raise ValueError(f"depth {depth}, floor {floor} or sources {use} (of {SOURCES})")
         pools = pools if pools is not None else PoolSet.empty()
         self.calibration = Calibration()
+        self._threads = ThreadPoolExecutor(os.cpu_count(), "draft")
         self._use = frozenset(use)
         self._limits = Limits(pools.depth, _LONGEST_MATCH, depth, floor)
         self._groups = pools.groups if "group" in self._use else {}
@@ -53,9 +57,21 @@ class PoolDrafter:
         )
 
     def propose(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
-        """Give one tree of at most `max_nodes` nodes for every row, nodes by survival."""
+        """Give one tree of at most `max_nodes` nodes for every row, nodes by survival.
+
+        Many rows are shared among threads: lookups in large pools wait for memory.
+        """
         if not rows or max_nodes < 1:
             return [DraftTree.empty() for _ in rows]
+        parts = min(os.cpu_count() or 1, max(1, len(rows) // _ROWS_PER_THREAD))
+        if parts == 1:
+            return self._draft(rows, max_nodes)
+        size = -(-len(rows) // parts)
+        shares = [rows[first : first + size] for first in range(0, len(rows), size)]
+        drafted = self._threads.map(lambda share: self._draft(share, max_nodes), shares)
+        return list(itertools.chain.from_iterable(drafted))
+
+    def _draft(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
         text, places = self._lay_out(rows)
         local = np.empty(2 * MATCHES * OCCURRENCES, np.int32)
         sources = Sources(Index(text, read_only(local)), *self._pools)

@@ -107,10 +107,11 @@ def build_pools(
         )
     tokens = join([document.token_ids for document in documents])
     groups = _layout(kept)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # kernels run side by side
+    is_global = np.repeat(_in_global(kept, max_bytes), places)
+    in_global = np.flatnonzero(is_global).astype(np.int32)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # kernels run side by side
         sort = partial(_sort_group, tokens, depth)
-        in_global = np.flatnonzero(np.repeat(_in_global(kept, max_bytes), places))
-        later = threads.submit(sort_suffixes, tokens, depth, in_global.astype(np.int32))
+        later = threads.submit(sort_suffixes, tokens, depth, in_global)
         group_suffixes = np.concatenate([tokens[:0], *threads.map(sort, groups.values())])
         global_suffixes = later.result()
     is_relaxed = np.repeat(np.array([document.is_relaxed for document in documents], bool), places)

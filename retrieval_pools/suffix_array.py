@@ -20,6 +20,7 @@ SEPARATOR = -1  # token ids are never negative
 _BITS = 32  # of a place, below its token: keys sort by token, then by place
 _PLACE = (1 << _BITS) - 1
 _FEW = 24  # keys that are sorted by insertion
+_WAITING = 2 * 64  # ends of parts; the smaller part goes first, so there are at most 64
 
 
 def join(documents: Sequence[np.ndarray]) -> np.ndarray:
@@ -35,14 +36,14 @@ def sort_suffixes(tokens: np.ndarray, depth: int, places: np.ndarray | None = No
     `tokens` (n + 1,) int32 as `join` gives them; `places` names the starts, ascending, all but the
     closing separator unless given. Sorted token by token, and only what is still tied: a token and
     its place make one key of 64 bits, so a suffix is looked up once per token and compared where
-    it lies. Takes 12 bytes a start.
+    it lies. Takes 16 bytes a start, 12 of them beside the result.
     """
     starts = np.arange(len(tokens) - 1, dtype=np.int32) if places is None else places
     keys = tokens[starts].astype(np.int64)
     keys <<= _BITS
     keys += starts
     keys.sort()
-    ends, later = np.empty(depth, np.int64), np.empty(4 * _BITS, np.int64)
+    ends, later = np.empty(depth, np.int64), np.empty(_WAITING, np.int64)
     _sort_ties(read_only(tokens), keys, ends, later, depth)
     return keys.astype(np.int32)  # the lower half
 
@@ -82,7 +83,7 @@ def _insert(keys: np.ndarray, begin: int, end: int) -> None:
 
 @kernel(nothing(array(np.int64), integer, integer, array(np.int64)))
 def _sort(keys: np.ndarray, begin: int, end: int, later: np.ndarray) -> None:
-    """Sort keys[begin:end], all distinct; `later` (128,) holds parts that wait, larger ones."""
+    """Sort keys[begin:end], all distinct; `later` holds parts that wait, larger ones."""
     waiting = 0
     while True:
         while end - begin > _FEW:

@@ -108,7 +108,8 @@ def _draw(
     losses = np.stack([np.bincount(owners, weights=row) for row in loss], axis=1)  # (users, seeds)
     rankings = [[_rank(labels, row) for row in arm] for arm in (first, second)]
     rng = np.random.default_rng(seed)
-    shares = np.random.default_rng([seed, 1]).multinomial(seeds, _equal(seeds), draws) / seeds
+    drawn = max(1, seeds - 1)  # of n seeds n - 1: drawing n would understate their spread
+    shares = np.random.default_rng([seed, 1]).multinomial(drawn, _equal(seeds), draws) / drawn
     auc_draws, loss_draws = [], []
     chunk = max(1, _CELLS // len(labels))
     for start in range(0, draws, chunk):

@@ -15,7 +15,8 @@ def outcome(gain: Gain, over_shuffled: Gain) -> str:
     """The AUC with knowledge against the AUC without, in a few words."""
     for word, differs in ((BETTER, _is_above), (WORSE, _is_below)):
         if differs(gain, ""):
-            return word if differs(over_shuffled, "") else f"{word}, but not than shuffled text"
+            is_alike = not differs(over_shuffled, "")
+            return f"{word}, but no {word} than shuffled text" if is_alike else word
     return UNKNOWN
 
 

@@ -238,8 +238,7 @@ def test_only_changed_texts_are_encoded_and_the_others_keep_their_bits(
     old, new = bits_of(then), bits_of(now)
     assert all(new[key] == old[key] for key in same)
     assert all(new[key] != old.get(key) for key in set(new) - same)
-    facts = tuesday.require("features").facts
-    assert (facts["carried_over"], facts["truncated_of"], facts["truncated"]) == (27, 3, 3)
+    assert "3 of 3 texts encoded now are longer" in caplog.text
     after = {path: path.read_bytes() for path in monday.root.rglob("*") if path.is_file()}
     assert after == before
 

@@ -219,10 +219,10 @@ UP, FLAT, DOWN = (0.01, 0.02, 0.03), (-0.01, 0.0, 0.01), (-0.03, -0.02, -0.01)
     ("gain", "over_shuffled", "start", "words"),
     [
         (UP, UP, "helps: AUC +0.0200", "better"),
-        (UP, FLAT, "no evidence that the text", "better, but not than shuffled text"),
+        (UP, FLAT, "no evidence that the text", "better, but no better than shuffled text"),
         (FLAT, UP, "no evidence at this size", "no evidence either way"),
         (DOWN, DOWN, "harms: AUC -0.0200", "worse"),
-        (DOWN, FLAT, "no evidence that the text", "worse, but not than shuffled text"),
+        (DOWN, FLAT, "no evidence that the text", "worse, but no worse than shuffled text"),
         (FLAT, DOWN, "no evidence at this size", "no evidence either way"),
     ],
 )

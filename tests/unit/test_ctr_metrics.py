@@ -76,7 +76,8 @@ def test_the_bootstrap_equals_a_loop_over_the_same_draws(seeds):
     difference = paired_difference(labels, poor, good, users, 60, 7)
     names = np.unique(users)
     counts = np.random.default_rng(7).multinomial(len(names), [1 / len(names)] * len(names), 60)
-    of_seeds = np.random.default_rng([7, 1]).multinomial(seeds, [1 / seeds] * seeds, 60)
+    num_drawn = max(1, seeds - 1)
+    of_seeds = np.random.default_rng([7, 1]).multinomial(num_drawn, [1 / seeds] * seeds, 60)
     assert (of_seeds.std(axis=1).max() > 0) == (seeds > 1)
     aucs, losses = [], []
     for count, of_seed in zip(counts, of_seeds, strict=True):

@@ -393,3 +393,15 @@ def test_opened_pools_draft_like_built_ones_without_another_compilation(tmp_path
     for a, b in zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True):
         assert np.array_equal(a, b)
     assert len(kernel.signatures) == 1
+
+
+def test_many_rows_draft_what_each_drafts_alone():
+    random = np.random.default_rng(5)
+    documents = [random.integers(0, 6, 30).tolist() for _ in range(20)]
+    drafter = PoolDrafter(a_pool_set({"g": documents}, 24), DEPTH)
+    rows = [a_row(random.integers(0, 6, 4).tolist(), [1, 2]) for _ in range(67)]
+    alone = [drafter.propose([row], 16)[0] for row in rows]
+    for together, one in zip(drafter.propose(rows, 16), alone, strict=True):
+        assert np.array_equal(together.token_ids, one.token_ids)
+        assert np.array_equal(together.parents, one.parents)
+        assert np.array_equal(together.survival, one.survival)

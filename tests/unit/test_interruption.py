@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from jobs import cli
-from jobs.interruption import handlers_kept
+from jobs.interruption import handlers_kept, interruptible
 
 JOB = """
 import sys, time
@@ -91,7 +91,7 @@ def test_a_handler_that_another_library_replaces_is_put_back():
     before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
     try:
         with handlers_kept():
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
         assert got == [signal.SIGTERM]
         with pytest.raises(SystemExit), handlers_kept():  # as Ray answers
@@ -99,3 +99,28 @@ def test_a_handler_that_another_library_replaces_is_put_back():
         assert got == [signal.SIGTERM] * 2
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_after_a_first_signal_sigterm_stays_ignored_whatever_was_being_set_up():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), interruptible() as received, handlers_kept():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    assert received == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
+    with interruptible():
+        with pytest.raises(KeyboardInterrupt), handlers_kept():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # ignored: this one would end the test
+
+
+def test_a_signal_that_was_switched_off_stays_off():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruptible() as received:
+            signal.raise_signal(signal.SIGINT)
+        assert received == []
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -319,7 +319,7 @@ def card(page, name):
     ("low", "high", "words"),
     [
         (0.001, 0.02, "better: [+0.0010, +0.0200] in din"),
-        (-0.02, -0.001, "worse, but not than shuffled text"),
+        (-0.02, -0.001, "worse, but no worse than shuffled text"),
         (-0.01, 0.02, "no evidence either way"),
     ],
 )

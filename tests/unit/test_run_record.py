@@ -37,8 +37,8 @@ def root(tmp_path):
     return folder
 
 
-def make(root, name="knowledge"):
-    Store(root).plan(name, {}).write(KNOWLEDGE.empty_table())
+def make(root, name="knowledge", **settings):
+    Store(root).plan(name, settings).write(KNOWLEDGE.empty_table())
 
 
 def recorded(config, root):
@@ -92,6 +92,29 @@ def test_a_run_without_knowledge_may_still_become_another_kind(config_of, root, 
     assert recorded(config_of("monday"), root) == "monday"
 
 
+def test_a_refresh_that_came_to_nothing_may_become_a_first_run(config_of, root, tmp_path):
+    make(tmp_path / "monday")
+    assert recorded(config_of("monday"), root) == "monday"
+    assert recorded(config_of(), root) is None
+    assert json.loads((root / "run.json").read_text()) == {"previous": None}
+
+
+def test_a_refresh_without_a_record_is_not_taken_for_a_first_run(config_of, root, tmp_path):
+    make(tmp_path / "monday")
+    make(root, "waves/0/knowledge", earlier="fingerprint")
+    with pytest.raises(ConfigError, match=r"is a refresh, and has no run\.json"):
+        recorded(config_of(), root)
+    assert not (root / "run.json").exists()
+    assert recorded(config_of("monday"), root) == "monday"
+
+
+def test_a_run_whose_folder_was_renamed_does_not_refresh_itself(config_of, root):
+    (root / "run.json").write_text('{"previous": "tuesday"}')
+    make(root)
+    with pytest.raises(ConfigError, match=r"run\.json makes tuesday a refresh of itself"):
+        as_recorded(config_of(), root)
+
+
 def test_a_refresh_of_what_is_not_there_is_not_recorded(config_of, root, tmp_path):
     make(tmp_path / "monday")
     make(tmp_path / "demo")
@@ -108,5 +131,5 @@ def test_a_refresh_of_what_is_not_there_is_not_recorded(config_of, root, tmp_pat
 
 def test_a_damaged_record_is_named(config_of, root):
     (root / "run.json").write_text("[]")
-    with pytest.raises(DataError, match=r"run\.json is damaged"):
+    with pytest.raises(DataError, match=r'run\.json is damaged .*write \{"previous": null\}'):
         as_recorded(config_of(), root)
