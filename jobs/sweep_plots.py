@@ -6,11 +6,24 @@ from typing import Any
 from markupsafe import Markup
 
 from features import charts, formats
+from jobs.plot_frame import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    PLURALS,
+    RIGHT,
+    TOP,
+    WIDTH,
+    figure,
+    grid,
+    section,
+    table,
+    text,
+    tokens_of,
+)
+from jobs.trade_off_plot import rules_section
 
-_WIDTH, _HEIGHT = 400, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 388, 10, 186
 _TONES = ("c0", "c1", "c2", "c3")
-_PLURALS = {"user": "users", "item": "items"}
 _LINES = {  # experiment -> title, name of the horizontal axis
     "groups": ("Number of groups", "collaborative groups"),
     "texts": ("Size of a pool", "texts per pool, at most"),
@@ -56,12 +69,12 @@ def render(sweep: Mapping[str, Any]) -> str:
     parts = [_lead(sweep)]
     for experiment, title in _GAINS.items():
         drawn = [_gains(arms, experiment, kind) for kind in kinds]
-        parts.append(_section(title, [*drawn, _references(arms, experiment)]))
+        parts.append(section(title, [*drawn, _references(arms, experiment)]))
     for experiment, (title, x_name) in _LINES.items():
         parts.append(
-            _section(title, [_lines(arms, experiment, kind, title, x_name) for kind in kinds])
+            section(title, [_lines(arms, experiment, kind, title, x_name) for kind in kinds])
         )
-    parts += [_rules(sweep["rules"]), _table(arms)]
+    parts += [rules_section(sweep["rules"]), _table(arms)]
     return str(
         Markup(
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -80,10 +93,6 @@ def _lead(sweep: Mapping[str, Any]) -> Markup:
     ).format(sweep["run"], sweep["model"], formats.count(sweep["past_texts"]))
 
 
-def _section(title: str, figures: Sequence[Markup]) -> Markup:
-    return Markup('<h2>{}</h2><div class="pair">{}</div>').format(title, Markup("").join(figures))
-
-
 def _gains(arms: Rows, experiment: str, kind: str) -> Markup:
     """Gains of the arms over what each is held against, in percent."""
     intervals = [
@@ -93,16 +102,16 @@ def _gains(arms: Rows, experiment: str, kind: str) -> Markup:
             100 * arm["gain"]["low"],
             100 * arm["gain"]["high"],
             "c0",
-            f"{arm['series']}: {_tokens(arm)} tokens per pass, {_gain(arm)} over {arm['against']}",
+            f"{arm['series']}: {tokens_of(arm)} per pass, {_gain(arm)} over {arm['against']}",
         )
         for arm in arms
         if (arm["experiment"], arm["kind"]) == (experiment, kind)
         and arm["series"] != arm["against"]
     ]
-    title = f"{_GAINS[experiment]}: {_PLURALS[kind]}"
+    title = f"{_GAINS[experiment]}: {PLURALS[kind]}"
     description = "Percent more tokens per pass, with its 90 % interval."
-    return _figure(
-        f"{_PLURALS[kind]}: percent more tokens per pass",
+    return figure(
+        f"{PLURALS[kind]}: percent more tokens per pass",
         charts.interval_chart(title, description, intervals),
     )
 
@@ -120,12 +129,8 @@ def _references(arms: Rows, experiment: str) -> Markup:
 
 def _lines(arms: Rows, experiment: str, kind: str, title: str, x_name: str) -> Markup:
     own = [arm for arm in arms if (arm["experiment"], arm["kind"]) == (experiment, kind)]
-    drawn = line_chart(f"{title}: {_PLURALS[kind]}", own, x_name)
-    return _figure(f"{_PLURALS[kind]}: tokens per pass", drawn)
-
-
-def _figure(title: str, drawn: Markup) -> Markup:
-    return Markup("<figure style='margin:0'><h3>{}</h3>{}</figure>").format(title, drawn)
+    drawn = line_chart(f"{title}: {PLURALS[kind]}", own, x_name)
+    return figure(f"{PLURALS[kind]}: tokens per pass", drawn)
 
 
 def line_chart(title: str, arms: Rows, x_name: str) -> Markup:
@@ -138,14 +143,14 @@ def line_chart(title: str, arms: Rows, x_name: str) -> Markup:
     low, high = low - margin, high + margin
 
     def down(tokens: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * (tokens - low) / (high - low)
+        return BOTTOM - (BOTTOM - TOP) * (tokens - low) / (high - low)
 
     def across(value: str) -> float:
-        return _LEFT + 14 + (_RIGHT - _LEFT - 28) * values.index(value) / max(len(values) - 1, 1)
+        return LEFT + 14 + (RIGHT - LEFT - 28) * values.index(value) / max(len(values) - 1, 1)
 
-    parts = [_grid(down(tick), f"{tick:g}") for tick in charts.ticks(low, high, 4)]
-    parts += [_text("middle", across(value), _BOTTOM + 16, value) for value in values]
-    parts.append(_text("middle", (_LEFT + _RIGHT) / 2, _BOTTOM + 34, x_name))
+    parts = [grid(down(tick), f"{tick:g}") for tick in charts.ticks(low, high, 4)]
+    parts += [text("middle", across(value), BOTTOM + 16, value) for value in values]
+    parts.append(text("middle", (LEFT + RIGHT) / 2, BOTTOM + 34, x_name))
     for number, name in enumerate(names):
         tone, own = _TONES[number % len(_TONES)], [arm for arm in arms if arm["series"] == name]
         nudge = 4.0 * (number - (len(names) - 1) / 2)  # or intervals would hide each other
@@ -156,10 +161,10 @@ def line_chart(title: str, arms: Rows, x_name: str) -> Markup:
         parts.append(Markup('<polyline class="{}" points="{}"/>').format(tone, corners))
         parts += [_point(x, down, arm, tone) for x, arm in places]
         parts.append(_legend(number, name, tone))
-    height = _HEIGHT + 16 * len(names)
+    height = HEIGHT + 16 * len(names)
     return Markup(
         '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(_WIDTH, height, title, Markup("").join(parts))
+    ).format(WIDTH, height, title, Markup("").join(parts))
 
 
 def _point(x: float, down: Any, arm: Mapping[str, Any], tone: str) -> Markup:
@@ -169,32 +174,15 @@ def _point(x: float, down: Any, arm: Mapping[str, Any], tone: str) -> Markup:
         'x2="{4:.1f}" y1="{5:.1f}" y2="{6:.1f}"/><circle class="{3}" cx="{4:.1f}" cy="{7:.1f}" '
         'r="3.5"/></g>'
     ).format(
-        arm["series"], arm["value"], _tokens(arm), tone, x,
+        arm["series"], arm["value"], tokens_of(arm), tone, x,
         down(tokens["low"]), down(tokens["high"]), down(tokens["mean"]),
     )  # fmt: skip
 
 
-def _grid(y: float, text: str) -> Markup:
-    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
-    return line.format(_LEFT, _RIGHT, y, y) + _text("end", _LEFT - 6, y + 4, text)
-
-
 def _legend(number: int, name: str, tone: str) -> Markup:
-    y = _HEIGHT + 16 * number
-    mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"/>').format(tone, _LEFT, y)
-    return mark + _text("start", _LEFT + 10, y + 4, name)
-
-
-def _text(anchor: str, x: float, y: float, text: str) -> Markup:
-    return Markup('<text text-anchor="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(
-        anchor, x, y, text
-    )
-
-
-def _tokens(arm: Mapping[str, Any]) -> str:
-    tokens = arm["tokens_per_pass"]
-    low, high = formats.decimal(tokens["low"]), formats.decimal(tokens["high"])
-    return f"{formats.decimal(tokens['mean'])} [{low}, {high}]"
+    y = HEIGHT + 16 * number
+    mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"/>').format(tone, LEFT, y)
+    return mark + text("start", LEFT + 10, y + 4, name)
 
 
 def _gain(arm: Mapping[str, Any]) -> str:
@@ -203,27 +191,12 @@ def _gain(arm: Mapping[str, Any]) -> str:
     return f"{middle} % [{low}, {high}]"
 
 
-def _rules(rules: Rows) -> Markup:
-    if not rules:
-        return Markup("")
-    rows = [
-        (
-            f"{rule['kind']}, {rule['rule']}",
-            _tokens(rule),
-            formats.decimal(rule["nats_per_token"]["mean"], 4),
-        )
-        for rule in rules
-    ]
-    head = ("rule, one row at a time", "tokens per pass", "nats per token given up")
-    return Markup("<h2>Rules</h2>") + _rows(head, rows)
-
-
 def _table(arms: Rows) -> Markup:
     rows = [
         (
             f"{arm['kind']}, {arm['experiment']}: {arm['series']} {arm['value']}",
             formats.decimal(arm["texts_per_pool"], 1),
-            _tokens(arm),
+            tokens_of(arm),
             f"{_gain(arm)} over {arm['against']}",
             formats.times(arm["speedup"]["mean"] if arm["speedup"] else None),
         )
@@ -231,20 +204,5 @@ def _table(arms: Rows) -> Markup:
     ]
     head = ("arm", "texts per pool", "tokens per pass", "gain", "expected speed-up, batch 1")
     return Markup("<h2>All numbers</h2><details><summary>Every arm</summary>{}</details>").format(
-        _rows(head, rows)
-    )
-
-
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    def line(cells: Sequence[str], tag: str) -> Markup:
-        drawn = [
-            Markup("<{0}{1}>{2}</{0}>").format(
-                tag, Markup("") if place else Markup(' class="name"'), cell
-            )
-            for place, cell in enumerate(cells)
-        ]
-        return Markup("<tr>{}</tr>").format(Markup("").join(drawn))
-
-    return Markup("<table>{}{}</table>").format(
-        line(head, "th"), Markup("").join(line(row, "td") for row in rows)
+        table(head, rows)
     )

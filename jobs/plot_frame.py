@@ -1,0 +1,59 @@
+"""The frame of a chart and the pieces of a page that the sweep's figures share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from features import formats
+
+WIDTH, HEIGHT = 400, 230
+LEFT, RIGHT, TOP, BOTTOM = 40, 388, 10, 186
+PLURALS = {"user": "users", "item": "items"}
+
+
+def section(title: str, figures: Sequence[Markup]) -> Markup:
+    """Figures under a heading."""
+    return Markup('<h2>{}</h2><div class="pair">{}</div>').format(title, Markup("").join(figures))
+
+
+def figure(title: str, drawn: Markup) -> Markup:
+    """A chart under its title."""
+    return Markup("<figure style='margin:0'><h3>{}</h3>{}</figure>").format(title, drawn)
+
+
+def grid(y: float, label: str) -> Markup:
+    """A horizontal line with its value."""
+    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
+    return line.format(LEFT, RIGHT, y, y) + text("end", LEFT - 6, y + 4, label)
+
+
+def text(anchor: str, x: float, y: float, said: str) -> Markup:
+    """Words in a chart."""
+    return Markup('<text text-anchor="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(
+        anchor, x, y, said
+    )
+
+
+def tokens_of(arm: Mapping[str, Any]) -> str:
+    """Tokens per pass with their interval."""
+    tokens = arm["tokens_per_pass"]
+    low, high = formats.decimal(tokens["low"]), formats.decimal(tokens["high"])
+    return f"{formats.decimal(tokens['mean'])} [{low}, {high}]"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """Rows under their head; the first column names them."""
+
+    def line(cells: Sequence[str], tag: str) -> Markup:
+        drawn = [
+            Markup("<{0}{1}>{2}</{0}>").format(
+                tag, Markup("") if place else Markup(' class="name"'), cell
+            )
+            for place, cell in enumerate(cells)
+        ]
+        return Markup("<tr>{}</tr>").format(Markup("").join(drawn))
+
+    return Markup("<table>{}{}</table>").format(
+        line(head, "th"), Markup("").join(line(row, "td") for row in rows)
+    )

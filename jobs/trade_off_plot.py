@@ -1,0 +1,90 @@
+"""What verification rules earn, against what the text gives up for it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from features import charts, formats
+from jobs.plot_frame import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    PLURALS,
+    RIGHT,
+    TOP,
+    WIDTH,
+    figure,
+    grid,
+    section,
+    table,
+    text,
+    tokens_of,
+)
+
+Rules = Sequence[Mapping[str, Any]]
+
+
+def rules_section(rules: Rules) -> Markup:
+    """A chart for every kind and a table; nothing where no rule was tried."""
+    if not rules:
+        return Markup("")
+    kinds = list(dict.fromkeys(rule["kind"] for rule in rules))
+    drawn = [
+        figure(
+            f"{PLURALS[kind]}: tokens per pass against nats per token",
+            trade_off_chart(f"Rules: {PLURALS[kind]}", [r for r in rules if r["kind"] == kind]),
+        )
+        for kind in kinds
+    ]
+    rows = [
+        (
+            f"{rule['kind']}, {rule['rule']}",
+            tokens_of(rule),
+            formats.decimal(rule["nats_per_token"]["mean"], 4),
+        )
+        for rule in rules
+    ]
+    head = ("rule, one row at a time", "tokens per pass", "nats per token given up")
+    return section("Rules", drawn) + table(head, rows)
+
+
+def trade_off_chart(title: str, rules: Rules) -> Markup:
+    """A point per rule: speed, with its interval, over what it costs."""
+    dearest = max(rule["nats_per_token"]["mean"] for rule in rules) or 1.0
+    high = max(rule["tokens_per_pass"]["high"] for rule in rules)
+
+    def down(tokens: float) -> float:
+        return BOTTOM - (BOTTOM - TOP) * tokens / high
+
+    def across(nats: float) -> float:
+        return LEFT + 14 + (RIGHT - LEFT - 96) * nats / dearest  # the last name needs its room
+
+    parts = [grid(down(tick), f"{tick:g}") for tick in charts.ticks(0.0, high, 4)]
+    parts += [
+        text("middle", across(tick), BOTTOM + 16, f"{tick:g}")
+        for tick in charts.ticks(0.0, dearest, 4)
+    ]
+    parts.append(text("middle", (LEFT + RIGHT) / 2, BOTTOM + 34, "nats per token given up"))
+    parts += [_point(rule, across(rule["nats_per_token"]["mean"]), down) for rule in rules]
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
+    ).format(WIDTH, HEIGHT, title, Markup("").join(parts))
+
+
+def _point(rule: Mapping[str, Any], x: float, down: Any) -> Markup:
+    tokens = rule["tokens_per_pass"]
+    drawn = Markup(
+        '<g><title>{0}: {1} tokens per pass, {2} nats per token</title><line class="bound c0" '
+        'x1="{3:.1f}" x2="{3:.1f}" y1="{4:.1f}" y2="{5:.1f}"/><circle class="c0" cx="{3:.1f}" '
+        'cy="{6:.1f}" r="3.5"/></g>'
+    ).format(
+        rule["rule"],
+        tokens_of(rule),
+        formats.decimal(rule["nats_per_token"]["mean"], 4),
+        x,
+        down(tokens["low"]),
+        down(tokens["high"]),
+        down(tokens["mean"]),
+    )
+    return drawn + text("start", x + 6, down(tokens["mean"]) + 4, rule["rule"])
