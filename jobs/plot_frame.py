@@ -9,6 +9,7 @@ from features import formats
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 40, 388, 10, 186
+TONES = ("c0", "c1", "c2", "c3")
 PLURALS = {"user": "users", "item": "items"}
 
 
@@ -26,6 +27,13 @@ def grid(y: float, label: str) -> Markup:
     """A horizontal line with its value."""
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     return line.format(LEFT, RIGHT, y, y) + text("end", LEFT - 6, y + 4, label)
+
+
+def legend(number: int, name: str, tone: str) -> Markup:
+    """What a tone stands for, one line per number."""
+    y = HEIGHT + 16 * number
+    mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"/>').format(tone, LEFT, y)
+    return mark + text("start", LEFT + 10, y + 4, name)
 
 
 def text(anchor: str, x: float, y: float, said: str) -> Markup:

@@ -12,10 +12,12 @@ from jobs.plot_frame import (
     LEFT,
     PLURALS,
     RIGHT,
+    TONES,
     TOP,
     WIDTH,
     figure,
     grid,
+    legend,
     section,
     table,
     text,
@@ -23,7 +25,6 @@ from jobs.plot_frame import (
 )
 from jobs.trade_off_plot import rules_section
 
-_TONES = ("c0", "c1", "c2", "c3")
 _LINES = {  # experiment -> title, name of the horizontal axis
     "groups": ("Number of groups", "collaborative groups"),
     "texts": ("Size of a pool", "texts per pool, at most"),
@@ -152,7 +153,7 @@ def line_chart(title: str, arms: Rows, x_name: str) -> Markup:
     parts += [text("middle", across(value), BOTTOM + 16, value) for value in values]
     parts.append(text("middle", (LEFT + RIGHT) / 2, BOTTOM + 34, x_name))
     for number, name in enumerate(names):
-        tone, own = _TONES[number % len(_TONES)], [arm for arm in arms if arm["series"] == name]
+        tone, own = TONES[number % len(TONES)], [arm for arm in arms if arm["series"] == name]
         nudge = 4.0 * (number - (len(names) - 1) / 2)  # or intervals would hide each other
         places = [(across(arm["value"]) + nudge, arm) for arm in own]
         corners = " ".join(
@@ -160,7 +161,7 @@ def line_chart(title: str, arms: Rows, x_name: str) -> Markup:
         )
         parts.append(Markup('<polyline class="{}" points="{}"/>').format(tone, corners))
         parts += [_point(x, down, arm, tone) for x, arm in places]
-        parts.append(_legend(number, name, tone))
+        parts.append(legend(number, name, tone))
     height = HEIGHT + 16 * len(names)
     return Markup(
         '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
@@ -177,12 +178,6 @@ def _point(x: float, down: Any, arm: Mapping[str, Any], tone: str) -> Markup:
         arm["series"], arm["value"], tokens_of(arm), tone, x,
         down(tokens["low"]), down(tokens["high"]), down(tokens["mean"]),
     )  # fmt: skip
-
-
-def _legend(number: int, name: str, tone: str) -> Markup:
-    y = HEIGHT + 16 * number
-    mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"/>').format(tone, LEFT, y)
-    return mark + text("start", LEFT + 10, y + 4, name)
 
 
 def _gain(arm: Mapping[str, Any]) -> str:

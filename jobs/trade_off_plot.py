@@ -12,10 +12,12 @@ from jobs.plot_frame import (
     LEFT,
     PLURALS,
     RIGHT,
+    TONES,
     TOP,
     WIDTH,
     figure,
     grid,
+    legend,
     section,
     table,
     text,
@@ -50,41 +52,55 @@ def rules_section(rules: Rules) -> Markup:
 
 
 def trade_off_chart(title: str, rules: Rules) -> Markup:
-    """A point per rule: speed, with its interval, over what it costs."""
+    """A point per rule: speed, with its interval, over what it costs; a line per family."""
     dearest = max(rule["nats_per_token"]["mean"] for rule in rules) or 1.0
     high = max(rule["tokens_per_pass"]["high"] for rule in rules)
 
     def down(tokens: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * tokens / high
 
-    def across(nats: float) -> float:
-        return LEFT + 14 + (RIGHT - LEFT - 96) * nats / dearest  # the last name needs its room
+    def across(rule: Mapping[str, Any]) -> float:
+        return LEFT + 14 + (RIGHT - LEFT - 28) * rule["nats_per_token"]["mean"] / dearest
 
     parts = [grid(down(tick), f"{tick:g}") for tick in charts.ticks(0.0, high, 4)]
     parts += [
-        text("middle", across(tick), BOTTOM + 16, f"{tick:g}")
+        text("middle", across({"nats_per_token": {"mean": tick}}), BOTTOM + 16, f"{tick:g}")
         for tick in charts.ticks(0.0, dearest, 4)
     ]
     parts.append(text("middle", (LEFT + RIGHT) / 2, BOTTOM + 34, "nats per token given up"))
-    parts += [_point(rule, across(rule["nats_per_token"]["mean"]), down) for rule in rules]
+    families = list(dict.fromkeys(map(_family, rules)))
+    for number, family in enumerate(families):
+        tone, own = TONES[number % len(TONES)], [r for r in rules if _family(r) == family]
+        own.sort(key=across)
+        corners = " ".join(
+            f"{across(rule):.1f},{down(rule['tokens_per_pass']['mean']):.1f}" for rule in own
+        )
+        parts.append(Markup('<polyline class="{}" points="{}"/>').format(tone, corners))
+        parts += [_point(rule, across(rule), down, tone) for rule in own]
+        parts.append(legend(number, family, tone))
     return Markup(
         '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(WIDTH, HEIGHT, title, Markup("").join(parts))
+    ).format(WIDTH, HEIGHT + 16 * len(families), title, Markup("").join(parts))
 
 
-def _point(rule: Mapping[str, Any], x: float, down: Any) -> Markup:
+def _family(rule: Mapping[str, Any]) -> str:
+    """Rules that differ in one number: `k=2, p=0.1` is of `k=2`."""
+    return rule["rule"].partition(",")[0].partition(" of ")[0]
+
+
+def _point(rule: Mapping[str, Any], x: float, down: Any, tone: str) -> Markup:
     tokens = rule["tokens_per_pass"]
-    drawn = Markup(
-        '<g><title>{0}: {1} tokens per pass, {2} nats per token</title><line class="bound c0" '
-        'x1="{3:.1f}" x2="{3:.1f}" y1="{4:.1f}" y2="{5:.1f}"/><circle class="c0" cx="{3:.1f}" '
-        'cy="{6:.1f}" r="3.5"/></g>'
+    return Markup(
+        '<g><title>{0}: {1} tokens per pass, {2} nats per token</title><line class="bound {3}" '
+        'x1="{4:.1f}" x2="{4:.1f}" y1="{5:.1f}" y2="{6:.1f}"/><circle class="{3}" cx="{4:.1f}" '
+        'cy="{7:.1f}" r="3.5"/></g>'
     ).format(
         rule["rule"],
         tokens_of(rule),
         formats.decimal(rule["nats_per_token"]["mean"], 4),
+        tone,
         x,
         down(tokens["low"]),
         down(tokens["high"]),
         down(tokens["mean"]),
     )
-    return drawn + text("start", x + 6, down(tokens["mean"]) + 4, rule["rule"])

@@ -222,7 +222,7 @@ def test_a_page_and_a_table_name_every_arm(config, texts):
         assert record["series"] in page
         assert record["series"] in table
     assert "k=2, p=&lt;0.1&gt;" in page
-    assert page.count("<svg") == 7
+    assert page.count("<svg") == 8  # one of them for the rules
     assert "http" not in page
 
 
