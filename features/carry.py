@@ -27,7 +27,7 @@ def why_not(earlier: Store, settings: Mapping[str, Any]) -> str:
     features, knowledge = (earlier.manifest(name) for name in ("features", "knowledge"))
     if features is None or knowledge is None:
         return "it has no finished features"
-    if features.inputs["knowledge"] != knowledge.fingerprint:
+    if features.inputs["knowledge"] != knowledge.version:
         return "its features were made from other knowledge"
     if any(found.schema_version != SCHEMAS[found.dataset][1] for found in (features, knowledge)):
         return "its datasets have another schema version"

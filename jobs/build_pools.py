@@ -58,7 +58,7 @@ def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: ChatTokeni
     waves = [knowledge_name(number) for number in range(wave)]
     earlier = earlier_run(config)
     if earlier is not None:
-        settings["earlier"] = earlier.require("knowledge").fingerprint
+        settings["earlier"] = earlier.require("knowledge").version
         waves = []
     plan = store.plan(name, settings, inputs=["groups", *waves])
     if plan.is_done:

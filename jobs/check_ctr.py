@@ -77,7 +77,7 @@ def load_inputs(store: Store, settings: CtrSettings) -> tuple[CtrData, Knowledge
     Raises:
         DataError: the features were made from other knowledge, or the join finds a fault.
     """
-    if store.require("features").inputs["knowledge"] != store.require("knowledge").fingerprint:
+    if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
         raise DataError("features were made from other knowledge; run encode_features again")
     tables = (store.read(name) for name in ("interactions", "users", "items"))
     data = make_ctr_data(*tables, history_length=settings.history_length)

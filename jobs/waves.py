@@ -99,7 +99,7 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
     if wave_has_pools(config, wave):
         inputs.append(pools_name(wave))
     if earlier := earlier_run(config):
-        settings["earlier"] = earlier.require("knowledge").fingerprint
+        settings["earlier"] = earlier.require("knowledge").version
     return store.plan(knowledge_name(wave), settings, inputs)
 
 

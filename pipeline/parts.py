@@ -3,8 +3,10 @@
 A file is written under a temporary name, synced, and renamed.
 """
 
+import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,17 @@ def read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
         return pa.concat_tables(filled or tables or [schema.empty_table()])
     except pa.ArrowInvalid as error:
         raise DataError(f"the parts in {parts[0].parent} differ in type: {error}") from error
+
+
+def content_hash(folder: Path, leave_out: Collection[str]) -> str:
+    """One hash of all files of a dataset, their names included; unfinished ones do not count."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.suffix != ".tmp" and file.name not in leave_out:
+            digest.update(f"{file.relative_to(folder)}\0".encode())
+            with file.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def read_json(path: Path) -> dict[str, Any]:

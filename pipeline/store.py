@@ -2,7 +2,8 @@
 
 A dataset is `artifacts/<run>/<name>/` with `part-*.parquet` (or other files) and `manifest.json`,
 which is written last: no manifest, no dataset. A dataset is *current* while its fingerprint, a
-hash of its settings, its schema version and the fingerprints of its inputs, is the one wanted.
+hash of its settings, its schema version and the versions of its inputs, is the one wanted; a
+version is a fingerprint and a hash of the files.
 A dataset that is not current is moved to `artifacts/<run>/superseded/`, never deleted.
 """
 
@@ -22,6 +23,7 @@ from pydantic import BaseModel
 from pipeline.errors import DataError
 from pipeline.parts import (
     append_part,
+    content_hash,
     count_rows,
     damaged,
     list_parts,
@@ -45,11 +47,20 @@ class Manifest:
     schema_version: int
     fingerprint: str
     settings: dict[str, Any]
-    inputs: dict[str, str]  # dataset -> fingerprint
+    inputs: dict[str, str]  # dataset -> version
     num_rows: int
     facts: dict[str, Any] = field(default_factory=dict)  # small results worth reading later
     created: str = ""
     seconds: float = 0.0  # from planning to the manifest; after a kill, of the last try only
+    content: str = ""  # hash of the files; "" in manifests of older programs
+
+    @property
+    def version(self) -> str:
+        """What other datasets were made from: the same settings may give other rows a second time.
+
+        Relaxed texts, for one, follow the machine's speed.
+        """
+        return f"{self.fingerprint}-{self.content}" if self.content else self.fingerprint
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,7 @@ class Plan:
             dict(facts or {}),
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             round(time.monotonic() - self.began, 1),
+            content_hash(folder, [MANIFEST, _BUILDING]),
         )
         write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode())
 
@@ -170,7 +182,7 @@ class Store:
             DataError: an input has not been made yet.
         """
         plain = {key: _plain(value) for key, value in settings.items()}
-        prints = {source: self.require(source).fingerprint for source in inputs}
+        prints = {source: self.require(source).version for source in inputs}
         print_ = fingerprint([name, _schema_version(name), plain, prints])
         return Plan(self, name, plain, prints, print_)
 
@@ -188,7 +200,7 @@ class Store:
         """Whether a dataset is complete and was made from what its inputs are now."""
         manifest = self.manifest(name)
         return manifest is not None and all(
-            (source := self.manifest(used)) is not None and source.fingerprint == print_
+            (source := self.manifest(used)) is not None and source.version == print_
             for used, print_ in manifest.inputs.items()
         )
 

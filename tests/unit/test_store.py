@@ -327,3 +327,27 @@ def test_a_dataset_made_from_older_inputs_is_not_consistent(store):
     assert not store.is_consistent("items")
     store.plan("users", {"seed": 2}).write(make_users("u1", "u2"))
     assert not store.is_consistent("features")
+
+
+def test_what_was_made_from_other_rows_of_the_same_settings_is_not_current(store):
+    store.plan("users", {"seed": 1}).write(make_users("u1"))
+    features = store.plan("features", {}, ["users"])
+    features.write(make_features([0.5]))
+    store.set_aside("users")
+    store.plan("users", {"seed": 1}).write(make_users("u1"))
+    assert store.is_consistent("features")
+    assert store.plan("features", {}, ["users"]).is_done
+    store.set_aside("users")
+    store.plan("users", {"seed": 1}).write(make_users("u1", "u2"))
+    assert not store.is_consistent("features")
+    assert not store.plan("features", {}, ["users"]).is_done
+
+
+def test_a_dataset_of_an_older_program_is_still_what_others_were_made_from(store):
+    store.plan("users", {}).write(make_users("u1"))
+    path = store.path("users") / MANIFEST
+    manifest = json.loads(path.read_text())
+    assert manifest.pop("content")
+    path.write_text(json.dumps(manifest))
+    assert store.require("users").version == manifest["fingerprint"]
+    assert store.plan("features", {}, ["users"]).inputs == {"users": manifest["fingerprint"]}
