@@ -23,7 +23,8 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features ctr comparison report bench bench-refresh bench-scale sweep test test-gpu check fix clean
+	features ctr comparison report bench bench-refresh bench-scale sweep soak test test-gpu check \
+	fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -99,6 +100,10 @@ bench-scale: $(INSTALLED) ## what a token, an edge, an entity costs from small c
 sweep: CONFIG = conf/sweep.yaml
 sweep: $(INPUTS) ## where groups of pools help: held-out texts replayed against varied pools
 	$(PY) -m jobs.sweep_pools $(OPTIONS)
+
+soak: CONFIG = conf/soak.yaml
+soak: $(INSTALLED) ## runs under random faults for 30 minutes, each compared with an undisturbed one
+	$(PY) -m jobs.soak $(OPTIONS)
 
 test: $(INSTALLED) $(UNPACKED) ## all tests that need no GPU
 	$(PY) -m pytest -m "not gpu" $(ARGS)

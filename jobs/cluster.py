@@ -2,8 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from jobs.cli import ROOT
 from jobs.interruption import handlers_kept
@@ -20,6 +20,10 @@ class Workers:
     actors: int
     gpus_each: int
     threads_each: int
+
+    def at_most(self, blocks: int) -> "Workers":
+        """No more of them than there are blocks."""
+        return replace(self, actors=min(self.actors, blocks))
 
 
 def start_ray(settings: ClusterSettings) -> None:
@@ -47,20 +51,36 @@ def start_ray(settings: ClusterSettings) -> None:
         )
 
 
-def size_workers(settings: ClusterSettings, device: str, resources: Mapping[str, float]) -> Workers:
-    """One actor per GPU; without GPUs one actor with all cores; `cluster.actors` overrules.
+def node_resources() -> list[Mapping[str, float]]:
+    """What each machine of the running Ray has."""
+    import ray
 
-    `device` is that of the model the actors hold; `resources` are Ray's.
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def size_workers(
+    settings: ClusterSettings, device: str, nodes: Sequence[Mapping[str, float]]
+) -> Workers:
+    """One actor per GPU; without GPUs one per machine, with all its cores.
+
+    `cluster.actors` overrules; all get the same number of cores, the most that leaves room for all
+    of them. `device` is that of the model the actors hold; `nodes` are the machines' resources.
 
     Raises:
         ConfigError: a GPU is asked for and Ray has none, or more actors than it has GPUs or cores.
     """
-    cores = int(resources.get("CPU", 1))
-    gpus = int(resources.get("GPU", 0)) if device != "cpu" else 0
-    if device == "cuda" and not gpus:
+    cores = [int(node.get("CPU", 0)) for node in nodes]
+    gpus = [int(node.get("GPU", 0)) if device != "cpu" else 0 for node in nodes]
+    if device == "cuda" and not any(gpus):
         raise ConfigError("device is cuda, but Ray has no GPU; set it to auto or cpu")
-    actors = settings.actors or gpus or 1
-    if actors > (gpus or cores):
-        have = f"{gpus} GPUs" if gpus else f"{cores} cores"
+    actors = settings.actors or sum(gpus) or len([count for count in cores if count]) or 1
+
+    def room(threads: int) -> int:
+        by_cores = [count // threads for count in cores]
+        return sum(map(min, by_cores, gpus)) if any(gpus) else sum(by_cores)
+
+    threads = max((count for count in range(1, max(cores) + 1) if room(count) >= actors), default=0)
+    if not threads:
+        have = f"{sum(gpus)} GPUs" if any(gpus) else f"{sum(cores)} cores"
         raise ConfigError(f"cluster.actors is {actors}, but Ray has {have}; lower it")
-    return Workers(actors, min(gpus, 1), max(1, cores // actors))
+    return Workers(actors, 1 if any(gpus) else 0, threads)

@@ -7,14 +7,15 @@ built from all earlier texts and frozen, and the next share of the entities draf
 `drafts.source: model` a smaller model drafts in every wave, and there are no pools.
 In a refresh wave 0 is what the earlier run has and still holds, and wave 1 writes all the others,
 each entity's earlier text first among the drafts.
-Blocks are stored as they come, each with the keys of its rows: a killed run goes on with the rows
-whose keys are missing.
+Rows are stored in parts as they come, each with its key: a killed run goes on with the rows whose
+keys are missing.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
 import logging
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,9 +28,9 @@ import pyarrow.compute as pc
 from jobs import cli
 from jobs.actor_pool import through_actors
 from jobs.build_pools import build_wave
-from jobs.cluster import size_workers, start_ray
+from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
-from jobs.progress import heartbeat
+from jobs.progress import board_of, heartbeat
 from jobs.waves import (
     Identity,
     earlier_run,
@@ -46,12 +47,16 @@ from jobs.waves import (
     wave_tasks,
 )
 from pipeline.config import RunConfig
+from pipeline.engine.types import Generation
 from pipeline.errors import PartialError
-from pipeline.language_model import check_language_model
+from pipeline.knowledge import collect
+from pipeline.language_model import ChatTokenizer, check_language_model
 from pipeline.refresh import rows_that_hold
 from pipeline.store import DatasetWriter, Plan, Store
 
 log = logging.getLogger("jobs.generate_knowledge")
+
+_BLOCKS_IN_SLOTS = 16  # at most, of those that an actor works on; as many again wait there
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -85,9 +90,13 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
         tasks.num_rows - missing.num_rows,
     )
     folder = store.path(pools.name) if pools else None
-    rule, tokenizer = wave_rule(config, wave), identity.tokenizer.fingerprint
-    for block in _generate(config, missing, rule, folder, tokenizer, plan.name):
-        writer.append(block)
+    rule, tokenizer = wave_rule(config, wave), identity.tokenizer
+    parts = _Parts(writer, config.generation.block_rows)
+    try:
+        for rows in _generate(config, missing, rule, folder, tokenizer, plan.name):
+            parts.add(rows)
+    finally:  # whatever ends the job, what is finished is stored
+        parts.store()
     written = writer.existing()
     assert written.num_rows == tasks.num_rows, "a row was lost or written twice"
     writer.finish(_totals(written))
@@ -149,23 +158,69 @@ def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
     return writer, stored
 
 
+class _Parts:
+    """Rows that are finished, until there are enough of them for a part."""
+
+    def __init__(self, writer: DatasetWriter, size: int) -> None:
+        self._writer = writer
+        self._size = size
+        self._rows: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Store a part, now or with later rows."""
+        self._rows.append(rows)
+        if sum(table.num_rows for table in self._rows) >= self._size:
+            self.store()
+
+    def store(self) -> None:
+        """Store what there is; what an interrupt meets on its way is not stored twice."""
+        tables, self._rows = self._rows, []
+        if not tables:
+            return
+        rows = pa.concat_tables(tables)
+        self._writer.append(rows)
+        if errors := (totals := _totals(rows))["errors"]:
+            log.warning("%d of %d rows failed: %s", errors, rows.num_rows, totals["first_error"])
+
+
 def _generate(
-    config: RunConfig, tasks: pa.Table, rule: str, pools: Path | None, tokenizer: str, what: str
+    config: RunConfig,
+    tasks: pa.Table,
+    rule: str,
+    pools: Path | None,
+    tokenizer: ChatTokenizer,
+    what: str,
 ) -> Iterator[pa.Table]:
-    """Blocks of KNOWLEDGE as the actors finish them."""
+    """Rows of KNOWLEDGE as the actors finish them.
+
+    Any actor serves any group. A block is a few rows and each actor holds many: a free slot never
+    waits for a block to end, and at a wave's end no actor is left with more rows than another.
+    """
     if not tasks.num_rows:
         return
-    _check_models(config, tokenizer)
+    _check_models(config, tokenizer.fingerprint)
     start_ray(config.cluster)
-    import ray
+    slots = config.engine.batch_rows
+    size = math.ceil(slots / _BLOCKS_IN_SLOTS)
+    blocks = math.ceil(tasks.num_rows / size)
+    workers = size_workers(config.cluster, config.language_model.device, node_resources())
+    workers = workers.at_most(blocks)
+    held = min(math.ceil(2 * slots / size), math.ceil(blocks / workers.actors))
 
-    device = config.language_model.device
-    workers = size_workers(config.cluster, device, ray.cluster_resources())
-    size = config.generation.block_rows
-    blocks = [tasks.slice(start, size) for start in range(0, tasks.num_rows, size)]
+    def refuse(rows: pa.Table, cause: str) -> pa.Table:
+        failed = [Generation.failed(str(row), cause) for row in range(rows.num_rows)]
+        return collect(rows, failed, tokenizer, config.prompts.max_tokens)
+
     with heartbeat(log, what, tasks.num_rows) as board:
         arguments = (config, rule, pools, workers.threads_each, board)
-        yield from through_actors(GenerationActor, arguments, blocks, workers, ordered=False)
+        slices = (tasks.slice(start, size) for start in range(0, tasks.num_rows, size))
+        count = board_of(board).add.remote
+        for rows in through_actors(
+            GenerationActor, arguments, slices, workers, ordered=False, held=held, refuse=refuse
+        ):
+            totals = _totals(rows)
+            count(*(totals[name] for name in ("rows", "tokens", "forward_passes", "errors")))
+            yield rows
 
 
 def _check_models(config: RunConfig, tokenizer: str) -> None:

@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from jobs.isolation import Isolation
 from jobs.progress import board_of
+from jobs.shared_engine import SharedEngine
 from pipeline.config import RunConfig
 from pipeline.cost_cache import cost_file, read_costs, write_costs
 from pipeline.decoding_config import (
@@ -42,7 +45,7 @@ log = logging.getLogger("jobs.generation_actor")
 
 
 class GenerationActor:
-    """Built once in a Ray worker, then called with one block of TASKS after another."""
+    """Built once in a Ray worker, then called with several blocks of TASKS at a time."""
 
     def __init__(
         self, config: RunConfig, rule: str, pools: Path | None, threads: int, board: str
@@ -50,26 +53,34 @@ class GenerationActor:
         """`board` is the name of a `ProgressBoard`."""
         import torch
 
-        torch.set_num_threads(threads)  # Ray would give an actor of one CPU a single thread
         self._config = config
-        self._board = board_of(board)
         self._tokenizer = load_tokenizer(config.language_model)
-        self._engine = make_engine(config, self._tokenizer, self._board.enter.remote)
-        self._engine.use(
-            make_drafter(config, self._engine, rule, pools, self._tokenizer.fingerprint),
-            make_rule(rule, config.generation, self._engine.stops),
-        )
-        self._board.enter.remote("writing the first rows")
+        # Ray would give an actor of one CPU a single thread.
+        thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (threads,))
+        tell = board_of(board).enter.remote
+        rows = thread.submit(self._load, rule, pools, tell).result()
+        self._engine = SharedEngine(rows, thread)
+        tell("writing the first rows")
 
-    def __call__(self, tasks: pa.Table) -> pa.Table:
+    def _load(self, rule: str, pools: Path | None, tell: Callable[[str], Any]) -> Isolation:
+        """The engine, ready for rows; drafts start anew where a step has raised."""
+        config, tokenizer = self._config, self._tokenizer
+        engine = make_engine(config, tokenizer, tell)
+
+        def renew() -> None:
+            engine.use(
+                make_drafter(config, engine, rule, pools, tokenizer.fingerprint),
+                make_rule(rule, config.generation, engine.stops),
+            )
+
+        renew()
+        return Isolation(engine, renew)
+
+    async def __call__(self, tasks: pa.Table) -> pa.Table:
         """One row of KNOWLEDGE for every task, in order."""
         longest = self._config.prompts.max_tokens
         requests = requests_of(tasks, self._config.generation.max_new_tokens, longest)
-        generations = []
-        for generation in self._engine.generate(requests):
-            generations.append(generation)
-            passes = generation.statistics.forward_passes
-            self._board.add.remote(1, len(generation.token_ids), passes)
+        generations = await self._engine.finish(requests)
         return collect(tasks, generations, self._tokenizer, longest)
 
 

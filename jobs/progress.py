@@ -23,23 +23,25 @@ class Progress:
     rows: int = 0
     tokens: int = 0
     forward_passes: int = 0
+    errors: int = 0  # rows
     phases: tuple[str, ...] = ()  # what any worker has begun on its way to the first row, in order
 
 
 class ProgressBoard:
-    """A Ray actor that adds up what the workers report."""
+    """A Ray actor that adds up what is reported to it."""
 
     def __init__(self) -> None:
         self._progress = Progress()
 
-    def add(self, rows: int, tokens: int, forward_passes: int) -> None:
-        """Count finished rows."""
+    def add(self, rows: int, tokens: int, forward_passes: int, errors: int = 0) -> None:
+        """Count finished rows, each once: a worker that dies has its rows done again."""
         old = self._progress
         self._progress = replace(
             old,
             rows=old.rows + rows,
             tokens=old.tokens + tokens,
             forward_passes=old.forward_passes + forward_passes,
+            errors=old.errors + errors,
         )
 
     def enter(self, phase: str) -> None:
@@ -56,13 +58,16 @@ class ProgressBoard:
 def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[str]:
     """Give the name of a board for the workers, and log what it says until the block ends.
 
-    A name, not a handle: a restarted worker finds the board again.
+    A name, not a handle: a worker that takes another's place finds the board again. It lives on
+    the driver's machine, so that it is lost with no other.
     """
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     actor: Any = ray.remote(ProgressBoard)
     name = f"board-{uuid.uuid4().hex}"
-    board = actor.options(num_cpus=0, name=name).remote()
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    board = actor.options(num_cpus=0, name=name, scheduling_strategy=here).remote()
     done = threading.Event()
     lines = Lines(total)
 
@@ -117,6 +122,8 @@ def describe(progress: Progress, total: int, began: float) -> str:
         f"{progress.tokens / seconds:.0f} tokens/s with start-up",
         f"{progress.tokens / max(progress.forward_passes, 1):.2f} tokens per forward pass",
     ]
+    if progress.errors:
+        parts.append(f"{progress.errors} errors")
     if progress.rows * 10 >= total:  # before that, start-up would spoil the guess
         parts.append(f"about {seconds / progress.rows * (total - progress.rows):.0f} s left")
     return ", ".join(parts)

@@ -222,7 +222,7 @@ class ClusterSettings(Settings):
     """Ray."""
 
     address: str | None = None  # None starts a local Ray
-    actors: Count | None = None  # None: one per GPU, or one on a machine without
+    actors: Count | None = None  # None: one per GPU, or one per machine; they share its cores
     object_store_mb: Annotated[int, Field(ge=80)] = 512
 
 

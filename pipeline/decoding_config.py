@@ -79,7 +79,7 @@ class GenerationSettings(Settings):
     no_repeat_ngram: Annotated[int, Field(ge=0)] = 0  # such n-grams occur once; 0: any may recur
     waves: Annotated[int, Field(ge=1, le=100)] = 3  # after wave 0
     max_error_share: Share = 0.01  # more error rows than this: exit code 4
-    block_rows: Count = 64  # rows stored together; after a kill an actor's block is done again
+    block_rows: Count = 64  # rows stored together; at most so many finished ones die with the job
 
     @model_validator(mode="after")
     def _the_rule_reads_what_is_set(self) -> "GenerationSettings":

@@ -28,6 +28,12 @@ class ModelError(UserError):
     exit_code = 3
 
 
+class WorkerError(UserError):
+    """Processes that hold a model end again and again; what was finished is stored."""
+
+    exit_code = 1
+
+
 class PartialError(UserError):
     """More rows failed than the config tolerates; the good rows are stored."""
 

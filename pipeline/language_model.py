@@ -5,8 +5,11 @@ Nothing executable is loaded from a model's folder (`trust_remote_code` stays of
 
 import hashlib
 import logging
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,8 @@ from pipeline.gguf_cache import converted_folder
 
 log = logging.getLogger(__name__)
 
+_BRACKETED = re.compile(r"[^\w\s].*\w.*[^\w\s]")  # as <think>
+_NOTHING = r"(?!)"
 _WEIGHTS = ("*.safetensors", "*.bin")
 _MODEL_FILES = (*_WEIGHTS, "*.gguf", "config.json", "generation_config.json")
 
@@ -35,16 +40,28 @@ class ChatTokenizer:
     def encode(self, message: str) -> np.ndarray:
         """Token ids of a chat with one user message, ready for the answer: (tokens,) int32.
 
-        Special tokens written in the message are broken up, so that text from a catalog cannot
-        end the turn or open another. A tokenizer without a chat template gets the bare message.
+        Marks written in the message are broken up, so that text from a catalog cannot end the turn
+        or open another. A tokenizer without a chat template gets the bare message.
         """
-        for special in self.tokenizer.all_special_tokens:
-            message = message.replace(special, " ".join(special))
+        message = self._marks.sub(lambda mark: " ".join(mark[0]), message)
         if self.tokenizer.chat_template is None:
             return np.array(self.tokenizer(message)["input_ids"], np.int32)
         chat = [{"role": "user", "content": message}]
         text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         return np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+
+    @cached_property
+    def _marks(self) -> re.Pattern[str]:
+        """Special tokens, and others that look like some: not all templates mark turns by specials.
+
+        A run of blanks or a word that was added to a vocabulary is text like any other.
+        """
+        marks = set(self.tokenizer.all_special_tokens)
+        for token in self.tokenizer.added_tokens_decoder.values():
+            if token.special or _BRACKETED.fullmatch(token.content):
+                marks.add(token.content)
+        longest_first = sorted(filter(None, marks), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)) or _NOTHING)
 
     def decode(self, token_ids: np.ndarray) -> str:
         """Text of output ids, without special tokens and without white space at its ends."""
@@ -163,10 +180,16 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
         path = str(converted_folder(file, settings.dtype, model_fingerprint(settings)))
     transformers_logging.disable_progress_bar()
     try:
-        return kind.from_pretrained(path, **options)
+        # Unsaid, it would mean a question on a terminal.
+        return kind.from_pretrained(path, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"language_model.path {settings.path!r} cannot be loaded as {kind.__name__}: {error}"
+        ) from error
+    except UnpicklingError as error:  # torch's words tell how to run what is in there
+        raise ModelError(
+            f"language_model.path {settings.path!r} cannot be loaded: a weight file holds more "
+            "than tensors, and is not run; save the model as safetensors"
         ) from error
 
 

@@ -108,6 +108,17 @@ class Engine:
             if self._is_busy:
                 self._scheduler = self._new_scheduler()
 
+    def drop(self) -> list[str]:
+        """Forget all rows, as after a step that raised; return the keys of those that had a slot.
+
+        Only those can have had a part in it.
+        """
+        keys = self._scheduler.active_keys
+        for slot in range(len(keys)):  # half a step may have left anything there
+            self._cache.erase(slot)
+        self._scheduler = self._new_scheduler()
+        return keys
+
     @property
     def _is_busy(self) -> bool:
         return self._scheduler.has_work

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from pipeline.engine.kv_cache import KVCache, common_prefix
 from pipeline.engine.row import Row
-from pipeline.engine.types import Generation, Request, RowStatistics
+from pipeline.engine.types import Generation, Request
 
 # A shared prefix shorter than this is not worth waiting a step for.
 _PREFIX_WORTH_A_STEP = 16
@@ -31,6 +31,11 @@ class Scheduler:
         """Whether any row is unfinished or unreported."""
         return bool(self._waiting or self._active or self._refused)
 
+    @property
+    def active_keys(self) -> list[str]:
+        """Keys of the rows that have a slot."""
+        return [row.request.key for row in self._active]
+
     def submit(self, requests: Iterable[Request]) -> None:
         """Queue requests, all or none; one that can never run becomes an error."""
         requests = list(requests)
@@ -43,7 +48,7 @@ class Scheduler:
         for request in requests:
             problem = self._problem_of(request)
             if problem:
-                self._refused.append(_refusal(request, problem))
+                self._refused.append(Generation.failed(request.key, problem))
             else:
                 self._waiting.append(request)
 
@@ -118,8 +123,3 @@ class Scheduler:
                 if common_prefix(prompt[:-1], coming) >= row.num_cached + _PREFIX_WORTH_A_STEP:
                     return True
         return False
-
-
-def _refusal(request: Request, problem: str) -> Generation:
-    empty = request.prompt_ids[:0]
-    return Generation(request.key, empty, "error", RowStatistics(), problem)

@@ -149,3 +149,8 @@ class Generation:
     finish_reason: str  # stop | length | error
     statistics: RowStatistics
     error: str = ""
+
+    @staticmethod
+    def failed(key: str, error: str) -> "Generation":
+        """A row that could not be written at all."""
+        return Generation(key, np.empty(0, np.int32), "error", RowStatistics(), error)

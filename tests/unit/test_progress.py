@@ -12,6 +12,13 @@ def test_reports_of_all_workers_add_up():
     assert board.read() == Progress(rows=3, tokens=100, forward_passes=50)
 
 
+def test_error_rows_are_counted_in_the_line():
+    board = ProgressBoard()
+    board.add(2, 90, 30, 1)
+    assert "1 errors" in describe(board.read(), 100, time.monotonic() - 10.0)
+    assert "errors" not in describe(Progress(20, 1000, 400), 100, time.monotonic() - 10.0)
+
+
 def test_a_line_gives_rate_and_time_left_once_there_is_something_to_go_by():
     began = time.monotonic() - 10.0
     line = describe(Progress(20, 1000, 400), 100, began)
