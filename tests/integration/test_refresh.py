@@ -108,8 +108,8 @@ def test_vectors_of_texts_that_stand_are_those_of_the_earlier_run_to_the_bit(ref
     }
     assert all(after[entity] == before[entity] for entity in same)
     assert all(after[entity] != before.get(entity) for entity in set(after) - same)
-    facts = refreshed.require("features").facts
-    assert (facts["carried_over"], facts["truncated_of"]) == (len(same), len(after) - len(same))
+    log = (refreshed.root / "run.log").read_text()
+    assert f"{len(same)} carried over from" in log
     assert 0 < len(same) < len(after)
 
 
