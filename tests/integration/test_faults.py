@@ -22,7 +22,7 @@ import yaml
 from jobs import build_catalog, generate_knowledge, group_entities, train_embeddings
 from jobs.cli import ROOT
 from jobs.soak_checks import broken, leftovers
-from jobs.soak_faults import descendants
+from jobs.soak_faults import actors_of
 from pipeline.parts import list_parts
 from pipeline.store import Store
 
@@ -237,12 +237,12 @@ def before_pass(number, input_ids):
 def test_a_driver_killed_in_the_middle_loses_what_was_in_work(bench):
     job = bench.start(SLOW)
     wait_until(bench.stored, job)
-    workers = descendants(job.pid)
-    assert workers
+    actors = actors_of(job.pid)
+    assert len(actors) == 1
     job.kill()
     assert job.wait() == -signal.SIGKILL
     bench.require_little_lost()
-    wait_until(lambda: not [pid for pid in workers if is_alive(pid)])  # no actor goes on alone
+    wait_until(lambda: not is_alive(actors[0]), seconds=30)  # it does not go on alone
     torn = bench.store.path(WAVE) / "part-00001.tmp"  # as if it had died in the middle of a write
     torn.write_bytes(list_parts(bench.store.path(WAVE))[0].read_bytes()[:500])
     bench.resume()
