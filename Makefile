@@ -23,7 +23,7 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features ctr comparison report bench bench-refresh bench-scale sweep soak test test-gpu check \
+	features ctr comparison report bench bench-refresh bench-scale sweep soak test test-faults test-gpu check \
 	fix clean
 
 help: ## list the targets
@@ -105,8 +105,11 @@ soak: CONFIG = conf/soak.yaml
 soak: $(INSTALLED) ## runs under random faults for 30 minutes, each compared with an undisturbed one
 	$(PY) -m jobs.soak $(OPTIONS)
 
-test: $(INSTALLED) $(UNPACKED) ## all tests that need no GPU
-	$(PY) -m pytest -m "not gpu" $(ARGS)
+test: $(INSTALLED) $(UNPACKED) ## all tests that need no GPU and kill nothing
+	$(PY) -m pytest -m "not gpu and not faults" $(ARGS)
+
+test-faults: $(INSTALLED) $(UNPACKED) ## the tests that kill processes and machines for real
+	$(PY) -m pytest -m faults $(ARGS)
 
 test-gpu: $(INSTALLED) $(UNPACKED) ## the tests that need a GPU
 	$(PY) -m pytest -m gpu $(ARGS)

@@ -27,6 +27,7 @@ from pipeline.parts import list_parts
 from pipeline.store import Store
 
 pytestmark = [
+    pytest.mark.faults,
     pytest.mark.ray,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),  # third parties warn as they please inside workers
