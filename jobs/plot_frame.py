@@ -1,6 +1,6 @@
 """The frame of a chart and the pieces of a page that the sweep's figures share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -21,6 +21,21 @@ def section(title: str, figures: Sequence[Markup]) -> Markup:
 def figure(title: str, drawn: Markup) -> Markup:
     """A chart under its title."""
     return Markup("<figure style='margin:0'><h3>{}</h3>{}</figure>").format(title, drawn)
+
+
+def svg(title: str, parts: Sequence[Markup], legends: int) -> Markup:
+    """A chart with room for so many lines of legend."""
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
+    ).format(WIDTH, HEIGHT + 16 * legends, title, Markup("").join(parts))
+
+
+def point(said: str, x: float, down: Callable[[float], float], rate: Any, tone: str) -> Markup:
+    """A dot at the mean of `rate` in its interval; `said` is shown when it is pointed at."""
+    return Markup(
+        '<g><title>{0}</title><line class="bound {1}" x1="{2:.1f}" x2="{2:.1f}" y1="{3:.1f}" '
+        'y2="{4:.1f}"/><circle class="{1}" cx="{2:.1f}" cy="{5:.1f}" r="3.5"/></g>'
+    ).format(said, tone, x, down(rate["low"]), down(rate["high"]), down(rate["mean"]))
 
 
 def grid(y: float, label: str) -> Markup:

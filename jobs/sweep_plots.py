@@ -8,17 +8,17 @@ from markupsafe import Markup
 from features import charts, formats
 from jobs.plot_frame import (
     BOTTOM,
-    HEIGHT,
     LEFT,
     PLURALS,
     RIGHT,
     TONES,
     TOP,
-    WIDTH,
     figure,
     grid,
     legend,
+    point,
     section,
+    svg,
     table,
     text,
     tokens_of,
@@ -160,24 +160,13 @@ def line_chart(title: str, arms: Rows, x_name: str) -> Markup:
             f"{x:.1f},{down(arm['tokens_per_pass']['mean']):.1f}" for x, arm in places
         )
         parts.append(Markup('<polyline class="{}" points="{}"/>').format(tone, corners))
-        parts += [_point(x, down, arm, tone) for x, arm in places]
+        parts += [point(_said(arm), x, down, arm["tokens_per_pass"], tone) for x, arm in places]
         parts.append(legend(number, name, tone))
-    height = HEIGHT + 16 * len(names)
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(WIDTH, height, title, Markup("").join(parts))
+    return svg(title, parts, len(names))
 
 
-def _point(x: float, down: Any, arm: Mapping[str, Any], tone: str) -> Markup:
-    tokens = arm["tokens_per_pass"]
-    return Markup(
-        '<g><title>{0}, {1}: {2} tokens per pass</title><line class="bound {3}" x1="{4:.1f}" '
-        'x2="{4:.1f}" y1="{5:.1f}" y2="{6:.1f}"/><circle class="{3}" cx="{4:.1f}" cy="{7:.1f}" '
-        'r="3.5"/></g>'
-    ).format(
-        arm["series"], arm["value"], tokens_of(arm), tone, x,
-        down(tokens["low"]), down(tokens["high"]), down(tokens["mean"]),
-    )  # fmt: skip
+def _said(arm: Mapping[str, Any]) -> str:
+    return f"{arm['series']}, {arm['value']}: {tokens_of(arm)} tokens per pass"
 
 
 def _gain(arm: Mapping[str, Any]) -> str:

@@ -8,17 +8,17 @@ from markupsafe import Markup
 from features import charts, formats
 from jobs.plot_frame import (
     BOTTOM,
-    HEIGHT,
     LEFT,
     PLURALS,
     RIGHT,
     TONES,
     TOP,
-    WIDTH,
     figure,
     grid,
     legend,
+    point,
     section,
+    svg,
     table,
     text,
     tokens_of,
@@ -76,11 +76,11 @@ def trade_off_chart(title: str, rules: Rules) -> Markup:
             f"{across(rule):.1f},{down(rule['tokens_per_pass']['mean']):.1f}" for rule in own
         )
         parts.append(Markup('<polyline class="{}" points="{}"/>').format(tone, corners))
-        parts += [_point(rule, across(rule), down, tone) for rule in own]
+        parts += [
+            point(_said(rule), across(rule), down, rule["tokens_per_pass"], tone) for rule in own
+        ]
         parts.append(legend(number, family, tone))
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(WIDTH, HEIGHT + 16 * len(families), title, Markup("").join(parts))
+    return svg(title, parts, len(families))
 
 
 def _family(rule: Mapping[str, Any]) -> str:
@@ -88,19 +88,6 @@ def _family(rule: Mapping[str, Any]) -> str:
     return rule["rule"].partition(",")[0].partition(" of ")[0]
 
 
-def _point(rule: Mapping[str, Any], x: float, down: Any, tone: str) -> Markup:
-    tokens = rule["tokens_per_pass"]
-    return Markup(
-        '<g><title>{0}: {1} tokens per pass, {2} nats per token</title><line class="bound {3}" '
-        'x1="{4:.1f}" x2="{4:.1f}" y1="{5:.1f}" y2="{6:.1f}"/><circle class="{3}" cx="{4:.1f}" '
-        'cy="{7:.1f}" r="3.5"/></g>'
-    ).format(
-        rule["rule"],
-        tokens_of(rule),
-        formats.decimal(rule["nats_per_token"]["mean"], 4),
-        tone,
-        x,
-        down(tokens["low"]),
-        down(tokens["high"]),
-        down(tokens["mean"]),
-    )
+def _said(rule: Mapping[str, Any]) -> str:
+    nats = formats.decimal(rule["nats_per_token"]["mean"], 4)
+    return f"{rule['rule']}: {tokens_of(rule)} tokens per pass, {nats} nats per token"
