@@ -184,9 +184,7 @@ def drafting_from_pools(config: RunConfig) -> RunConfig:
 
 def _single_tokens(tokenizer: ChatTokenizer) -> list[int]:
     """Ids of the punctuation that is one token."""
-    encoded = [
-        tokenizer.tokenizer(mark, add_special_tokens=False)["input_ids"] for mark in _PUNCTUATION
-    ]
+    encoded = [tokenizer.encode_exactly(mark).tolist() for mark in _PUNCTUATION]
     return [ids[0] for ids in encoded if len(ids) == 1]
 
 

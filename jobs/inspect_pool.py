@@ -124,7 +124,7 @@ def _drafts(
 ) -> Iterator[str]:
     """The tree as lines, a child below its parent and further in."""
     drafter = PoolDrafter(pools, config.pools.depth, ("group", "global"))
-    ids = tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = tokenizer.encode_exactly(text).tolist()
     row = Row(Request("text", np.empty(0, np.int32), len(ids) + config.pools.depth + 1, group), 0)
     for token in ids:
         row.append(token, Stops([]))

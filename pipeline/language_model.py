@@ -48,6 +48,10 @@ class ChatTokenizer:
             return np.array(self.tokenizer(message)["input_ids"], np.int32)
         chat = [{"role": "user", "content": message}]
         text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        return self.encode_exactly(text)
+
+    def encode_exactly(self, text: str) -> np.ndarray:
+        """Token ids of a text as it stands, with nothing put around it: (tokens,) int32."""
         return np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
 
     @cached_property

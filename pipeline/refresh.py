@@ -45,10 +45,8 @@ def in_tokens_of(tokenizer: ChatTokenizer, knowledge: pa.Table, written_with: st
     """
     if written_with == tokenizer.fingerprint:
         return knowledge
-    ids = [
-        tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        for text in knowledge["text"].to_pylist()
-    ]
+    texts = knowledge["text"].to_pylist()
+    ids = [tokenizer.encode_exactly(text) if text else [] for text in texts]
     place = knowledge.schema.get_field_index("token_ids")
     column = pa.array(ids, knowledge.schema.field("token_ids").type)
     return knowledge.set_column(place, "token_ids", column)
