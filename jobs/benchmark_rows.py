@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import build_catalog, group_entities, train_embeddings
 from jobs.build_pools import build_wave
 from jobs.generate_knowledge import write_wave
-from jobs.waves import Identity, last_wave, wave_tasks
+from jobs.waves import Identity, Wave, last_wave, open_wave
 from pipeline.config import RunConfig
 from pipeline.engine.types import Request
 from pipeline.errors import DataError
 from pipeline.knowledge import requests_of
+from pipeline.language_model import ChatTokenizer
 from pipeline.store import Plan, Store
 
 
@@ -37,16 +37,22 @@ def requests_by_kind(
     config: RunConfig, store: Store, identity: Identity
 ) -> dict[str, list[Request]]:
     """Rows of the last wave by kind, in a random order, with keys that no other kind has."""
-    tasks = wave_tasks(config, store, last_wave(config), identity, "")
+    wave = open_wave(config, store, last_wave(config), identity, "")
     random = np.random.default_rng(config.seed)
-    return {kind: _of_kind(config, tasks, kind, random) for kind in config.generation.kinds}
+    kinds = config.generation.kinds
+    return {kind: _of_kind(config, wave, kind, identity.tokenizer, random) for kind in kinds}
 
 
 def _of_kind(
-    config: RunConfig, tasks: pa.Table, kind: str, random: np.random.Generator
+    config: RunConfig,
+    wave: Wave,
+    kind: str,
+    tokenizer: ChatTokenizer,
+    random: np.random.Generator,
 ) -> list[Request]:
-    rows = tasks.filter(pc.equal(tasks["kind"], kind))
-    every = requests_of(rows, config.benchmark.max_new_tokens, config.prompts.max_tokens)
+    rows = wave.prompted(wave.tasks.filter(pc.equal(wave.tasks["kind"], kind)))
+    limits = config.benchmark.max_new_tokens, config.prompts.max_tokens
+    every = requests_of(rows, tokenizer, *limits)
     usable = [
         replace(request, key=f"{kind} {request.key}")
         for request in every

@@ -69,7 +69,7 @@ def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: ChatTokeni
     if earlier is not None:
         knowledge = _regrouped(earlier_knowledge(earlier, tokenizer), store.read("groups"))
     else:
-        knowledge = pa.concat_tables([store.read(wave_name) for wave_name in waves])
+        knowledge = pa.concat_tables([store.read(wave_name, _COLUMNS) for wave_name in waves])
     pools, facts = pool_knowledge(knowledge, config.pools)
 
     def fill(folder: Path) -> None:

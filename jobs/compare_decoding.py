@@ -40,7 +40,7 @@ from jobs.decoding_arms import (
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
-from jobs.waves import Identity, identify, last_wave, wave_tasks, why_no_comparison
+from jobs.waves import Identity, identify, last_wave, open_wave, why_no_comparison
 from pipeline.config import RunConfig
 from pipeline.knowledge import requests_of
 from pipeline.language_model import ChatTokenizer, load_model
@@ -89,13 +89,14 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _sample(config: RunConfig, store: Store, identity: Identity) -> pa.Table:
     """Evenly spaced rows of the last wave, the same number of each kind."""
-    tasks = wave_tasks(config, store, last_wave(config), identity, "")
+    wave = open_wave(config, store, last_wave(config), identity, "")
+    tasks = wave.tasks
     chosen = []
     for kind in config.generation.kinds:
         rows = np.flatnonzero(pc.equal(tasks["kind"], kind).to_numpy(zero_copy_only=False))
         count = min(config.comparison.rows_per_kind, len(rows))
         chosen.append(rows[np.linspace(0, len(rows) - 1, count).astype(int)] if count else rows[:0])
-    return tasks.take(np.concatenate(chosen).astype(np.int64))
+    return wave.prompted(tasks.take(np.concatenate(chosen).astype(np.int64)))
 
 
 def _measure(
@@ -108,6 +109,7 @@ def _measure(
         for kind in config.generation.kinds:
             requests = requests_of(
                 tasks.filter(pc.equal(tasks["kind"], kind)),
+                tokenizer,
                 config.generation.max_new_tokens,
                 config.prompts.max_tokens,
             )
@@ -198,7 +200,7 @@ def _texts(
                     "kind": kind,
                     "entity_id": entity_id,
                     "title": titles[entity_id] if kind == "item" else f"user {entity_id}",
-                    "prompt": tokenizer.decode(np.array(task["prompt_ids"])),
+                    "prompt": tokenizer.decode(tokenizer.encode(task["prompt"])),
                     "plain": tokenizer.decode(plain.texts[str(key)]),
                     "relaxed": tokenizer.decode(relaxed.texts[str(key)]),
                     "plain_is_cut": plain.generations[str(key)].finish_reason == "length",

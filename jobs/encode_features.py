@@ -35,6 +35,8 @@ from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.parts import read_parts
+from pipeline.schemas import FEATURES
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.encode_features")
@@ -54,14 +56,15 @@ def run(config: RunConfig, store: Store) -> None:
     if plan.is_done:
         log.info("features: up to date, %d rows", store.require("features").num_rows)
         return
-    knowledge = store.read("knowledge").select(_TEXT)
+    knowledge = store.read("knowledge", _TEXT)
     writer = plan.open_writer()
-    stored = writer.existing()
+    stored = writer.existing([*_KEY, "source"])
     require_owed(stored, knowledge.slice(0, stored.num_rows))
     log.info("features: %d texts, %d are stored already", knowledge.num_rows, stored.num_rows)
     todo = knowledge.slice(stored.num_rows)
     rows, earlier = _carried(config, settings, todo)
-    facts = {"dim": _width(stored), "without_text": _without_text(stored)}
+    vectors = read_parts(writer.parts()[-1:], FEATURES, ["vector"])
+    facts = {"dim": _width(vectors), "without_text": _without_text(stored)}
     done = num_cut = 0
     for block, truncated in _blocks(config, todo, rows, earlier):
         require_owed(block, todo.slice(done, block.num_rows))
@@ -111,7 +114,7 @@ def _carried(
     if reason := why_not(earlier, settings):
         log.info("features: nothing is carried over from %s, since %s", previous, reason)
         return nothing
-    rows = unchanged_rows(todo, earlier.read("knowledge").select(_TEXT))
+    rows = unchanged_rows(todo, earlier.read("knowledge", _TEXT))
     fresh = int((rows == FRESH).sum())
     log.info("features: %d carried over from %s, %d to encode", len(rows) - fresh, previous, fresh)
     return rows, StoredFeatures(earlier)

@@ -18,8 +18,8 @@ import logging
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,21 +30,24 @@ from jobs.actor_pool import through_actors
 from jobs.build_pools import build_wave
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
+from jobs.merge_waves import in_words, merged, sum_of, totals_in, totals_of
 from jobs.progress import board_of, heartbeat
 from jobs.waves import (
     Identity,
+    Wave,
     earlier_run,
     groups_of,
     has_draft_model,
     identify,
     knowledge_name,
     last_wave,
+    open_prompts,
+    open_wave,
     plan_wave,
     tasks_of,
     wave_has_pools,
     wave_identity,
     wave_rule,
-    wave_tasks,
 )
 from pipeline.config import RunConfig
 from pipeline.engine.types import Generation
@@ -57,6 +60,7 @@ from pipeline.store import DatasetWriter, Plan, Store
 log = logging.getLogger("jobs.generate_knowledge")
 
 _BLOCKS_IN_SLOTS = 16  # at most, of those that an actor works on; as many again wait there
+_PROMPTED_ROWS = 256  # whose prompts are made at once
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -80,14 +84,14 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
     if plan.is_done:
         log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
         return
-    tasks = wave_tasks(config, store, wave, identity, pools.fingerprint if pools else "")
-    writer, stored = _resume(plan, tasks)
-    missing = tasks.filter(pc.invert(pc.is_in(tasks["request_key"], stored)))
+    opened = open_wave(config, store, wave, identity, pools.fingerprint if pools else "")
+    writer, stored = _resume(plan, opened.tasks)
+    missing = replace(opened, tasks=_without(opened.tasks, stored))
     log.info(
         "%s: %d rows to write, %d stored already",
         plan.name,
-        missing.num_rows,
-        tasks.num_rows - missing.num_rows,
+        missing.tasks.num_rows,
+        opened.tasks.num_rows - missing.tasks.num_rows,
     )
     folder = store.path(pools.name) if pools else None
     rule, tokenizer = wave_rule(config, wave), identity.tokenizer
@@ -97,10 +101,15 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
             parts.add(rows)
     finally:  # whatever ends the job, what is finished is stored
         parts.store()
-    written = writer.existing()
-    assert written.num_rows == tasks.num_rows, "a row was lost or written twice"
-    writer.finish(_totals(written))
-    log.info("%s: %s", plan.name, _sentence(written))
+    totals = totals_of(writer.parts())
+    assert totals["rows"] == opened.tasks.num_rows, "a row was lost or written twice"
+    writer.finish(totals)
+    log.info("%s: %s", plan.name, in_words(totals))
+
+
+def _without(tasks: pa.Table, stored: pa.Array) -> pa.Table:
+    """The tasks whose keys are not stored."""
+    return tasks.filter(pc.invert(pc.is_in(tasks["request_key"], stored)))
 
 
 def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
@@ -112,13 +121,14 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
     earlier = earlier_run(config)
     assert earlier is not None, "RefreshSettings names it"
     wanted = wave_identity(config, last_wave(config), identity, "")
-    tasks = tasks_of(config, store, groups_of(config, store), identity.tokenizer, wanted)
+    prompts = open_prompts(config, store)
+    tasks = tasks_of(config, prompts, groups_of(config, store), identity.tokenizer, wanted)
     knowledge = earlier.read("knowledge")
     rows = rows_that_hold(tasks, knowledge, wanted, config.generation)
     wave = knowledge.schema.get_field_index("wave")  # of this run; all else is as it was written
     zeros = pa.array(np.zeros(len(rows), np.int32))
     carried = knowledge.take(pa.array(rows)).set_column(wave, "wave", zeros)
-    plan.write(carried, _totals(carried))
+    plan.write(carried, totals_in(carried))
     new, gone = (len(own - other) for own, other in _differences(tasks, knowledge))
     log.info(
         "%s: %d of %d rows of %s hold; to be written: %d new, %d whose prompt or settings changed "
@@ -149,12 +159,12 @@ def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:
     stay for ever: then the wave is set aside whole and begun again.
     """
     writer = plan.open_writer()
-    stored = writer.existing()["request_key"].combine_chunks()
+    stored = writer.existing(["request_key"])["request_key"].combine_chunks()
     is_asked_for = pc.is_in(stored, tasks["request_key"].combine_chunks())
     if not pc.all(is_asked_for, min_count=0).as_py():  # of no rows all are
         plan.store.set_aside(plan.name)
         writer = plan.open_writer()
-        stored = writer.existing()["request_key"].combine_chunks()
+        stored = writer.existing(["request_key"])["request_key"].combine_chunks()
     return writer, stored
 
 
@@ -179,13 +189,13 @@ class _Parts:
             return
         rows = pa.concat_tables(tables)
         self._writer.append(rows)
-        if errors := (totals := _totals(rows))["errors"]:
+        if errors := (totals := totals_in(rows))["errors"]:
             log.warning("%d of %d rows failed: %s", errors, rows.num_rows, totals["first_error"])
 
 
 def _generate(
     config: RunConfig,
-    tasks: pa.Table,
+    wave: Wave,
     rule: str,
     pools: Path | None,
     tokenizer: ChatTokenizer,
@@ -196,31 +206,39 @@ def _generate(
     Any actor serves any group. A block is a few rows and each actor holds many: a free slot never
     waits for a block to end, and at a wave's end no actor is left with more rows than another.
     """
-    if not tasks.num_rows:
+    num_rows = wave.tasks.num_rows
+    if not num_rows:
         return
     _check_models(config, tokenizer.fingerprint)
     start_ray(config.cluster)
     slots = config.engine.batch_rows
     size = math.ceil(slots / _BLOCKS_IN_SLOTS)
-    blocks = math.ceil(tasks.num_rows / size)
+    num_blocks = math.ceil(num_rows / size)
     workers = size_workers(config.cluster, config.language_model.device, node_resources())
-    workers = workers.at_most(blocks)
-    held = min(math.ceil(2 * slots / size), math.ceil(blocks / workers.actors))
+    workers = workers.at_most(num_blocks)
+    held = min(math.ceil(2 * slots / size), math.ceil(num_blocks / workers.actors))
 
     def refuse(rows: pa.Table, cause: str) -> pa.Table:
         failed = [Generation.failed(str(row), cause) for row in range(rows.num_rows)]
         return collect(rows, failed, tokenizer, config.prompts.max_tokens)
 
-    with heartbeat(log, what, tasks.num_rows) as board:
+    with heartbeat(log, what, num_rows) as board:
         arguments = (config, rule, pools, workers.threads_each, board)
-        slices = (tasks.slice(start, size) for start in range(0, tasks.num_rows, size))
+        blocks = _prompted_blocks(wave, size)
         count = board_of(board).add.remote
         for rows in through_actors(
-            GenerationActor, arguments, slices, workers, ordered=False, held=held, refuse=refuse
+            GenerationActor, arguments, blocks, workers, ordered=False, held=held, refuse=refuse
         ):
-            totals = _totals(rows)
+            totals = totals_in(rows)
             count(*(totals[name] for name in ("rows", "tokens", "forward_passes", "errors")))
             yield rows
+
+
+def _prompted_blocks(wave: Wave, size: int) -> Iterator[pa.Table]:
+    """PROMPTED, `size` rows at a time; prompts are made for many at once, and not before."""
+    for start in range(0, wave.tasks.num_rows, _PROMPTED_ROWS):
+        rows = wave.prompted(wave.tasks.slice(start, _PROMPTED_ROWS))
+        yield from (rows.slice(at, size) for at in range(0, rows.num_rows, size))
 
 
 def _check_models(config: RunConfig, tokenizer: str) -> None:
@@ -232,15 +250,19 @@ def _check_models(config: RunConfig, tokenizer: str) -> None:
 
 
 def _merge(config: RunConfig, store: Store) -> None:
-    """All waves as one table: users, then items, in the order of GROUPS."""
+    """All waves as one table."""
     waves = [knowledge_name(wave) for wave in range(last_wave(config) + 1)]
     plan = store.plan("knowledge", {}, inputs=[*waves, "groups"])
     if plan.is_done:
         log.info("knowledge: up to date, %d rows", store.require("knowledge").num_rows)
     else:
-        merged = pa.concat_tables([store.read(name) for name in waves])
-        plan.write(_in_group_order(merged, store.read("groups")), _totals(merged))
-        log.info("knowledge: %s", _sentence(merged))
+        writer = plan.open_writer()
+        writer.clear()
+        for rows in merged(store, waves, groups_of(config, store)):
+            writer.append(rows)
+        totals = sum_of([store.require(name).facts for name in waves])
+        writer.finish(totals)
+        log.info("knowledge: %s", in_words(totals))
     totals = store.require("knowledge").facts
     if totals["errors"] > config.generation.max_error_share * max(totals["rows"], 1):
         raise PartialError(
@@ -248,34 +270,6 @@ def _merge(config: RunConfig, store: Store) -> None:
             f"generation.max_error_share {config.generation.max_error_share:.2%}; the others are "
             f"stored. First error: {totals['first_error']}"
         )
-
-
-def _in_group_order(knowledge: pa.Table, groups: pa.Table) -> pa.Table:
-    keys = list(zip(groups["kind"].to_pylist(), groups["entity_id"].to_pylist(), strict=True))
-    rank = {key: position for position, key in enumerate(keys)}
-    rows = zip(knowledge["kind"].to_pylist(), knowledge["entity_id"].to_pylist(), strict=True)
-    return knowledge.take(np.argsort([rank[row] for row in rows], kind="stable"))
-
-
-def _totals(knowledge: pa.Table) -> dict[str, Any]:
-    failed = knowledge.filter(pc.not_equal(knowledge["error"], ""))
-    return {
-        "rows": knowledge.num_rows,
-        "errors": failed.num_rows,
-        "first_error": failed["error"][0].as_py() if failed.num_rows else "",
-        "tokens": int(pc.sum(pc.list_value_length(knowledge["token_ids"])).as_py() or 0),
-        "forward_passes": int(pc.sum(knowledge["forward_passes"]).as_py() or 0),
-        "relaxed_tokens": int(pc.sum(knowledge["relaxed_tokens"]).as_py() or 0),
-    }
-
-
-def _sentence(knowledge: pa.Table) -> str:
-    totals = _totals(knowledge)
-    rate = totals["tokens"] / max(totals["forward_passes"], 1)
-    return (
-        f"{totals['rows']} rows, {totals['tokens']} tokens, {rate:.2f} tokens per forward pass, "
-        f"{totals['relaxed_tokens']} relaxed tokens, {totals['errors']} errors"
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

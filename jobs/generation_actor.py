@@ -45,7 +45,7 @@ log = logging.getLogger("jobs.generation_actor")
 
 
 class GenerationActor:
-    """Built once in a Ray worker, then called with several blocks of TASKS at a time."""
+    """Built once in a Ray worker, then called with several blocks of PROMPTED at a time."""
 
     def __init__(
         self, config: RunConfig, rule: str, pools: Path | None, threads: int, board: str
@@ -79,7 +79,8 @@ class GenerationActor:
     async def __call__(self, tasks: pa.Table) -> pa.Table:
         """One row of KNOWLEDGE for every task, in order."""
         longest = self._config.prompts.max_tokens
-        requests = requests_of(tasks, self._config.generation.max_new_tokens, longest)
+        limits = self._config.generation.max_new_tokens, longest
+        requests = requests_of(tasks, self._tokenizer, *limits)
         generations = await self._engine.finish(requests)
         return collect(tasks, generations, self._tokenizer, longest)
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from jobs.decoding_arms import Outcome, engine_arm
 from jobs.generation_actor import make_engine
-from jobs.waves import CATALOG, Identity, last_wave, wave_tasks
+from jobs.waves import CATALOG, Identity, last_wave, open_wave
 from pipeline.config import RunConfig
 from pipeline.engine.rules import Strict
 from pipeline.engine.types import NoDraft, Request
@@ -74,10 +74,9 @@ def sized(config: RunConfig, batch: int) -> RunConfig:
 
 def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
     """Users of the last wave whose prompt shows an interaction that it can do without."""
-    tasks = wave_tasks(config, store, last_wave(config), identity, "")
-    tasks = tasks.filter(
-        pc.and_(pc.equal(tasks["kind"], "user"), pc.greater(tasks["source_events"], 1))
-    )
+    wave = open_wave(config, store, last_wave(config), identity, "")
+    is_user = pc.equal(wave.tasks["kind"], "user")
+    tasks = wave.tasks.filter(pc.and_(is_user, pc.greater(wave.tasks["source_events"], 1)))
     if not tasks.num_rows:
         raise DataError("the last wave has no user with a history; raise catalog.max_users")
     order = np.random.default_rng(config.seed).permutation(tasks.num_rows)
@@ -86,7 +85,7 @@ def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
     shorter = build_prompts("user", users, items, _without_latest(interactions), config.prompts)
     texts = {prompt.entity_id: prompt.text for prompt in shorter}
     limits = (config.benchmark.max_new_tokens, config.prompts.max_tokens)
-    after = requests_of(tasks, *limits)
+    after = requests_of(wave.prompted(tasks), identity.tokenizer, *limits)
     before = [
         replace(request, prompt_ids=identity.tokenizer.encode(texts[user]))
         for request, user in zip(after, tasks["entity_id"].to_pylist(), strict=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.benchmark_rows import prepare
 from jobs.generate_knowledge import write_wave
-from jobs.waves import Identity, knowledge_name, last_wave, wave_tasks
+from jobs.waves import Identity, knowledge_name, last_wave, open_wave
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
 from pipeline.knowledge import requests_of
@@ -119,9 +119,10 @@ def _rows(config: RunConfig, store: Store, identity: Identity) -> Iterator[dict[
     """Of every text its recording, and what groups and embeddings say of its entity."""
     groups, embeddings = _by_entity(store.read("groups")), _by_entity(store.read("embeddings"))
     for wave in range(last_wave(config) + 1):
-        tasks = wave_tasks(config, store, wave, identity, "")
+        opened = open_wave(config, store, wave, identity, "")
+        tasks = opened.tasks
         limits = config.generation.max_new_tokens, config.prompts.max_tokens
-        requests = requests_of(tasks, *limits)
+        requests = requests_of(opened.prompted(tasks), identity.tokenizer, *limits)
         written = _by_entity(store.read(knowledge_name(wave)))
         entities = zip(tasks["kind"].to_pylist(), tasks["entity_id"].to_pylist(), strict=True)
         for request, entity in zip(requests, entities, strict=True):

@@ -15,15 +15,26 @@ import pyarrow.compute as pc
 
 from jobs.generation_actor import draft_model_of
 from pipeline.config import RunConfig
-from pipeline.knowledge import PLAIN_WAVE, WaveIdentity, make_tasks, plan_waves
+from pipeline.knowledge import (
+    MEMBER,
+    PLAIN_WAVE,
+    WaveIdentity,
+    make_tasks,
+    plan_waves,
+    with_prompts,
+)
 from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
-from pipeline.prompts import Prompt, build_prompts, templates_hash
-from pipeline.refresh import in_tokens_of, with_previous_text
+from pipeline.prompts import Prompts, templates_hash
+from pipeline.refresh import EarlierTexts, in_tokens_of
 from pipeline.store import Plan, Store
 
 CATALOG = ["users", "items", "interactions"]
+# Of KNOWLEDGE, what drafts are made of.
+_SAID = [
+    *("kind", "entity_id", "group_id", "wave", "rule", "relaxed_tokens"),
+    *("text", "token_ids", "error"),
+]
 _CARRIED, _REFRESHED = 0, 1  # waves of a refresh
-Prompts = dict[tuple[str, str], Prompt]
 
 
 @dataclass(frozen=True)
@@ -64,9 +75,9 @@ def earlier_run(config: RunConfig) -> Store | None:
 
 
 def earlier_knowledge(earlier: Store, tokenizer: ChatTokenizer) -> pa.Table:
-    """All KNOWLEDGE of an earlier run, in tokens of today's tokenizer."""
+    """What an earlier run says, in tokens of today's tokenizer: columns of KNOWLEDGE."""
     written_with = earlier.require(knowledge_name(0)).settings["tokenizer"]
-    return in_tokens_of(tokenizer, earlier.read("knowledge"), written_with)
+    return in_tokens_of(tokenizer, earlier.read("knowledge", _SAID), written_with)
 
 
 def identify(config: RunConfig) -> Identity:
@@ -129,22 +140,35 @@ def why_no_comparison(config: RunConfig, store: Store) -> str:
     return "the last wave had no text to write" if is_empty else ""
 
 
-def wave_tasks(
+@dataclass(frozen=True)
+class Wave:
+    """Who is in a wave, and what they are asked."""
+
+    tasks: pa.Table  # TASKS
+    prompts: Prompts
+    earlier: EarlierTexts | None = None  # in a refresh
+
+    def prompted(self, tasks: pa.Table) -> pa.Table:
+        """PROMPTED for a few rows of `tasks`; in a refresh each with its entity's earlier text."""
+        whole = with_prompts(tasks, self.prompts)
+        return self.earlier.beside(whole) if self.earlier else whole
+
+
+def open_wave(
     config: RunConfig, store: Store, wave: int, identity: Identity, pool_version: str
-) -> pa.Table:
-    """The TASKS of a wave, group by group; in a refresh each with its entity's earlier text."""
+) -> Wave:
+    """The tasks of a wave, group by group."""
     groups = groups_of(config, store)
+    prompts = open_prompts(config, store)
+    wanted = wave_identity(config, wave, identity, pool_version)
     earlier = earlier_run(config)
     if earlier is None:
-        is_chosen = plan_waves(groups, config.generation.waves) == wave
-    else:
-        is_chosen = ~_is_in(groups, store.read(knowledge_name(_CARRIED)))
-    chosen = groups.filter(pa.array(is_chosen))
-    wanted = wave_identity(config, wave, identity, pool_version)
-    tasks = tasks_of(config, store, chosen, identity.tokenizer, wanted)
-    if earlier is None:
-        return tasks
-    return with_previous_text(tasks, earlier_knowledge(earlier, identity.tokenizer))
+        chosen = groups.filter(pa.array(plan_waves(groups, config.generation.waves) == wave))
+        return Wave(tasks_of(config, prompts, chosen, identity.tokenizer, wanted), prompts)
+    carried = store.read(knowledge_name(_CARRIED), ["kind", "entity_id"])
+    chosen = groups.filter(pa.array(~_is_in(groups, carried)))
+    tasks = tasks_of(config, prompts, chosen, identity.tokenizer, wanted)
+    return Wave(tasks, prompts, EarlierTexts(earlier_knowledge(earlier, identity.tokenizer)))
 
 
 def groups_of(config: RunConfig, store: Store) -> pa.Table:
@@ -155,16 +179,20 @@ def groups_of(config: RunConfig, store: Store) -> pa.Table:
 
 def tasks_of(
     config: RunConfig,
-    store: Store,
+    prompts: Prompts,
     groups: pa.Table,
     tokenizer: ChatTokenizer,
     identity: WaveIdentity,
 ) -> pa.Table:
     """TASKS for the entities of `groups`, group by group."""
-    ordered = groups.sort_by([("kind", "descending"), ("group_id", "ascending")])
-    names = ("kind", "entity_id", "group_id")
-    members = list(zip(*(ordered[name].to_pylist() for name in names), strict=True))
-    return make_tasks(_prompts(config, store), members, tokenizer, identity, config.generation)
+    members = groups.sort_by([("kind", "descending"), ("group_id", "ascending")]).select(MEMBER)
+    return make_tasks(prompts, members, tokenizer, identity, config.generation)
+
+
+def open_prompts(config: RunConfig, store: Store) -> Prompts:
+    """What the catalog's entities are asked."""
+    users, items, interactions = (store.read(name) for name in CATALOG)
+    return Prompts(users, items, interactions, config.prompts)
 
 
 def wave_identity(
@@ -186,12 +214,3 @@ def _is_in(groups: pa.Table, knowledge: pa.Table) -> np.ndarray:
     written = set(zip(*(knowledge[name].to_pylist() for name in names), strict=True))
     entities = zip(*(groups[name].to_pylist() for name in names), strict=True)
     return np.array([entity in written for entity in entities], bool)
-
-
-def _prompts(config: RunConfig, store: Store) -> Prompts:
-    users, items, interactions = (store.read(name) for name in CATALOG)
-    return {
-        (prompt.kind, prompt.entity_id): prompt
-        for kind in config.generation.kinds
-        for prompt in build_prompts(kind, users, items, interactions, config.prompts)
-    }

@@ -1,7 +1,9 @@
 """From prompts to rows of KNOWLEDGE: request keys, waves, and one row out for every row in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,12 @@ import pyarrow as pa
 
 from pipeline.decoding_config import GenerationSettings
 from pipeline.engine.types import Generation, Request
-from pipeline.errors import DataError
 from pipeline.language_model import ChatTokenizer
-from pipeline.prompts import Prompt, prompt_hash
+from pipeline.prompts import Prompt, Prompts, prompt_hash
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import fingerprint
 
-# What a worker needs to write one row of knowledge.
+# What a row of knowledge is owed for. Its prompt is left out: see `with_prompts`.
 TASKS = pa.schema(
     [
         ("kind", pa.string()),
@@ -23,18 +24,28 @@ TASKS = pa.schema(
         ("group_id", pa.string()),
         ("wave", pa.int32()),
         ("prompt_hash", pa.string()),
+        ("prompt_key", pa.string()),  # hash of the prompt's token ids
+        ("prompt_tokens", pa.int32()),
         ("content_key", pa.string()),
         ("request_key", pa.string()),
         ("rule", pa.string()),
         ("pool_version", pa.string()),
         ("source_events", pa.int32()),
         ("latest_source", pa.int64()),
-        ("prompt_ids", pa.list_(pa.int32())),
-        ("previous_ids", pa.list_(pa.int32())),  # the entity's earlier text, [] if none
     ]
 )
 
+# What a worker needs to write it.
+PROMPTED = (
+    TASKS.append(pa.field("prompt", pa.string())).append(
+        pa.field("previous_ids", pa.list_(pa.int32()))
+    )  # the entity's earlier text, [] if none
+)
+
+MEMBER = ("kind", "entity_id", "group_id")  # of a group
 PLAIN_WAVE = 0
+
+_ASKED_AT_ONCE = 1024  # prompts in memory
 
 
 @dataclass(frozen=True)
@@ -67,48 +78,66 @@ def plan_waves(groups: pa.Table, waves: int) -> np.ndarray:
 
 
 def make_tasks(
-    prompts: Mapping[tuple[str, str], Prompt],
-    members: Sequence[tuple[str, str, str]],
+    prompts: Prompts,
+    members: pa.Table,
     tokenizer: ChatTokenizer,
     identity: WaveIdentity,
     settings: GenerationSettings,
 ) -> pa.Table:
-    """One task for each (kind, entity_id, group_id) in `members`, in that order.
+    """One of TASKS for each row of `members` (kind, entity_id, group_id), in that order.
 
     Raises:
-        DataError: an entity has no prompt.
+        DataError: an entity is not in the catalog.
     """
-    rows = []
-    for kind, entity_id, group_id in members:
-        prompt = prompts.get((kind, entity_id))
-        if prompt is None:
-            raise DataError(f"groups names {kind} {entity_id!r}, which is not in the catalog")
-        ids = tokenizer.encode(prompt.text)
-        content = content_key(kind, entity_id, ids, identity, settings)
-        rows.append(
-            {
-                "kind": kind,
-                "entity_id": entity_id,
-                "group_id": group_id,
-                "wave": identity.wave,
-                "prompt_hash": prompt_hash(prompt.text),
-                "content_key": content,
-                "request_key": request_key(content, identity),
-                "rule": identity.rule,
-                "pool_version": identity.pool_version,
-                "source_events": prompt.source_events,
-                "latest_source": prompt.latest_source,
-                "prompt_ids": ids,
-                "previous_ids": [],
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=TASKS)
+    tables = [TASKS.empty_table()]
+    for rows, asked in _asked(prompts, members):
+        ids = tokenizer.encode_all([prompt.text for prompt in asked])
+        keys = [key_of_ids(one) for one in ids]
+        entities = zip(asked, keys, strict=True)
+        content = [
+            content_key(prompt.kind, prompt.entity_id, key, identity, settings)
+            for prompt, key in entities
+        ]
+        columns = {name: rows[name] for name in MEMBER} | {
+            "wave": pa.repeat(identity.wave, len(asked)),
+            "prompt_hash": [prompt_hash(prompt.text) for prompt in asked],
+            "prompt_key": keys,
+            "prompt_tokens": [len(one) for one in ids],
+            "content_key": content,
+            "request_key": [request_key(key, identity) for key in content],
+            "rule": pa.repeat(identity.rule, len(asked)),
+            "pool_version": pa.repeat(identity.pool_version, len(asked)),
+            "source_events": [prompt.source_events for prompt in asked],
+            "latest_source": [prompt.latest_source for prompt in asked],
+        }
+        tables.append(pa.table(columns).cast(TASKS))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def with_prompts(tasks: pa.Table, prompts: Prompts) -> pa.Table:
+    """PROMPTED, without earlier texts, for a few rows of TASKS."""
+    texts = [prompt.text for _, asked in _asked(prompts, tasks) for prompt in asked]
+    return tasks.append_column("prompt", pa.array(texts, pa.string())).append_column(
+        "previous_ids", pa.array([[]] * len(texts), pa.list_(pa.int32()))
+    )
+
+
+def _asked(prompts: Prompts, members: pa.Table) -> Iterator[tuple[pa.Table, list[Prompt]]]:
+    """A few rows at a time, of one kind, and what is asked about them."""
+    kinds = members["kind"].to_numpy(zero_copy_only=False)
+    borders = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
+    for start, stop in pairwise([0, *borders.tolist(), len(kinds)]):
+        for at in range(start, stop, _ASKED_AT_ONCE):
+            rows = members.slice(at, min(_ASKED_AT_ONCE, stop - at))
+            kind = kinds[at]
+            ids = rows["entity_id"].combine_chunks()
+            yield rows, prompts.take(kind, prompts.rows(kind, ids))
 
 
 def content_key(
     kind: str,
     entity_id: str,
-    prompt_ids: np.ndarray,
+    prompt_key: str,
     identity: WaveIdentity,
     settings: GenerationSettings,
 ) -> str:
@@ -131,8 +160,13 @@ def content_key(
         section = settings.relaxed if identity.rule == "relaxed" else settings.sampling
         parameters["rule"] = [identity.rule, section.model_dump()]
     return fingerprint(
-        [kind, entity_id, prompt_ids.tolist(), parameters, identity.model, identity.tokenizer]
+        [kind, entity_id, prompt_key, parameters, identity.model, identity.tokenizer]
     )
+
+
+def key_of_ids(token_ids: np.ndarray) -> str:
+    """Hash of a prompt's token ids."""
+    return hashlib.sha256(token_ids.astype("<i4").tobytes()).hexdigest()[:16]
 
 
 def request_key(content: str, identity: WaveIdentity) -> str:
@@ -140,30 +174,31 @@ def request_key(content: str, identity: WaveIdentity) -> str:
     return fingerprint([content, identity.rule, identity.pool_version])
 
 
-def requests_of(tasks: pa.Table, max_new_tokens: int, max_prompt_tokens: int) -> list[Request]:
-    """The engine's requests for a table of TASKS; the key is the row's number.
+def requests_of(
+    tasks: pa.Table, tokenizer: ChatTokenizer, max_new_tokens: int, max_prompt_tokens: int
+) -> list[Request]:
+    """The engine's requests for a table of PROMPTED; the key is the row's number.
 
     A row's random numbers come from its request key, not from its place.
     A prompt longer than `max_prompt_tokens` gets an empty prompt here; `collect` names the reason.
     """
-    prompts = [np.asarray(ids, np.int32) for ids in tasks["prompt_ids"].to_pylist()]
     return [
         Request(
             str(row),
-            prompt if len(prompt) <= max_prompt_tokens else prompt[:0],
+            _prompt_ids(task, tokenizer, max_prompt_tokens),
             max_new_tokens,
-            group,
-            np.asarray(previous, np.int32) if previous else None,
-            seed=int.from_bytes(key.encode()),
+            task["group_id"],
+            np.asarray(task["previous_ids"], np.int32) if task["previous_ids"] else None,
+            seed=int.from_bytes(task["request_key"].encode()),
         )
-        for row, (prompt, group, previous, key) in enumerate(
-            zip(
-                prompts,
-                *(tasks[name].to_pylist() for name in ("group_id", "previous_ids", "request_key")),
-                strict=True,
-            )
-        )
+        for row, task in enumerate(tasks.to_pylist())
     ]
+
+
+def _prompt_ids(task: dict[str, Any], tokenizer: ChatTokenizer, longest: int) -> np.ndarray:
+    if task["prompt_tokens"] > longest:
+        return np.zeros(0, np.int32)
+    return tokenizer.encode(task["prompt"])
 
 
 def collect(
@@ -186,7 +221,7 @@ def _row(
     task: dict[str, Any], generation: Generation, tokenizer: ChatTokenizer, max_prompt_tokens: int
 ) -> dict[str, Any]:
     statistics = generation.statistics
-    num_prompt = len(task["prompt_ids"])
+    num_prompt = task["prompt_tokens"]
     error = generation.error
     if num_prompt > max_prompt_tokens:
         error = f"the prompt has {num_prompt} tokens; prompts.max_tokens is {max_prompt_tokens}"
@@ -195,7 +230,6 @@ def _row(
         "text": tokenizer.decode(generation.token_ids),
         "token_ids": generation.token_ids,
         "finish_reason": generation.finish_reason,
-        "prompt_tokens": num_prompt,
         "forward_passes": statistics.forward_passes,
         "relaxed_tokens": statistics.relaxed_tokens,
         "relaxed_cost": statistics.relaxed_cost,

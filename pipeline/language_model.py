@@ -43,12 +43,20 @@ class ChatTokenizer:
         Marks written in the message are broken up, so that text from a catalog cannot end the turn
         or open another. A tokenizer without a chat template gets the bare message.
         """
-        message = self._marks.sub(lambda mark: " ".join(mark[0]), message)
+        return self.encode_all([message])[0]
+
+    def encode_all(self, messages: list[str]) -> list[np.ndarray]:
+        """As `encode`, for several messages on all cores."""
+        broken = [self._marks.sub(lambda mark: " ".join(mark[0]), one) for one in messages]
         if self.tokenizer.chat_template is None:
-            return np.array(self.tokenizer(message)["input_ids"], np.int32)
+            encoded = self.tokenizer(broken)
+        else:
+            encoded = self.tokenizer([self._chat(one) for one in broken], add_special_tokens=False)
+        return [np.array(ids, np.int32) for ids in encoded["input_ids"]]
+
+    def _chat(self, message: str) -> str:
         chat = [{"role": "user", "content": message}]
-        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        return self.encode_exactly(text)
+        return self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
 
     def encode_exactly(self, text: str) -> np.ndarray:
         """Token ids of a text as it stands, with nothing put around it: (tokens,) int32."""

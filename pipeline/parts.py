@@ -6,7 +6,7 @@ A file is written under a temporary name, synced, and renamed.
 import hashlib
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,16 @@ def part_number(part: Path) -> int:
     return int(part.stem.removeprefix("part-"))
 
 
-def read_parts(parts: list[Path], schema: pa.Schema) -> pa.Table:
-    """All rows of `parts`; `schema` is that of no part at all."""
+def read_parts(
+    parts: list[Path], schema: pa.Schema, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """All rows of `parts`, and all columns or those named; `schema` is that of no part at all."""
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
     tables = []
     for part in parts:
         try:
-            tables.append(pq.read_table(part))
+            tables.append(pq.read_table(part, columns=schema.names))
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(part, error) from error
     filled = [table for table in tables if table.num_rows]  # an empty part knows no vector width

@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,8 @@ from pipeline.errors import DataError
 
 TITLE_CHARS = 150
 ATTRIBUTE_CHARS = 300
+
+Kind = Literal["user", "item"]
 
 
 @dataclass(frozen=True)
@@ -99,32 +101,94 @@ _USER = _ENVIRONMENT.from_string(_USER_TEXT)
 _ITEM = _ENVIRONMENT.from_string(_ITEM_TEXT)
 
 
-def build_prompts(
-    kind: Literal["user", "item"],
-    users: pa.Table,
-    items: pa.Table,
-    interactions: pa.Table,
-    settings: PromptSettings,
-) -> list[Prompt]:
-    """Ask about every user or every item, in the order of its table.
+class Prompts:
+    """What the LLM is asked about every user and item, made when it is asked for.
 
-    Only interactions whose split is `knowledge` are looked at, whatever the caller hands over:
-    what is asked cannot know a CTR row.
+    It holds the catalog, not the texts: those of a million users take gigabytes. Only interactions
+    whose split is `knowledge` are looked at, whatever the caller hands over: what is asked cannot
+    know a CTR row.
 
     Args:
-        kind: `user` for the preferences, `item` for the facts.
         users: schema USERS.
-        items: schema ITEMS; for users it must hold every item of their past.
+        items: schema ITEMS; it must hold every item of the users' past.
         interactions: schema INTERACTIONS, sorted as that schema says.
         settings: domain, and how many of the latest interactions a user's prompt shows.
 
     Raises:
         DataError: a past interaction names an item that `items` lacks.
     """
-    if kind == "item":
-        return _item_prompts(items, settings.domain)
-    past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
-    return _user_prompts(users, items, past, settings)
+
+    def __init__(
+        self, users: pa.Table, items: pa.Table, interactions: pa.Table, settings: PromptSettings
+    ) -> None:
+        self._settings = settings
+        self._tables = {"user": users.combine_chunks(), "item": items.combine_chunks()}
+        self._ids = {kind: table[f"{kind}_id"] for kind, table in self._tables.items()}
+        self._titles = [_title(title) or "untitled" for title in items["title"].to_pylist()]
+        past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
+        self._history = _History.of(users, items, past)
+
+    def count(self, kind: Kind) -> int:
+        """How many users or items there are."""
+        return self._tables[kind].num_rows
+
+    def rows(self, kind: Kind, entity_ids: pa.Array) -> np.ndarray:
+        """Where entities stand in the catalog: (entities,) int64.
+
+        Raises:
+            DataError: one stands nowhere.
+        """
+        rows = pc.index_in(entity_ids, value_set=self._ids[kind])
+        if rows.null_count:
+            ghost = entity_ids.filter(pc.is_null(rows))[0].as_py()
+            raise DataError(f"groups names {kind} {ghost!r}, which is not in the catalog")
+        return rows.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def take(self, kind: Kind, rows: np.ndarray) -> list[Prompt]:
+        """What is asked about the users or the items in `rows`, (entities,) int64 of the catalog.
+
+        A user is asked for preferences, an item for facts.
+        """
+        entities = self._tables[kind].take(pa.array(rows)).to_pylist()
+        if kind == "item":
+            return [self._about_item(item) for item in entities]
+        return [self._about_user(*one) for one in zip(rows.tolist(), entities, strict=True)]
+
+    def _about_item(self, item: dict[str, Any]) -> Prompt:
+        domain = self._settings.domain
+        attributes = dict(item["attributes"])
+        if "genres" in attributes:
+            attributes.pop("genre", None)  # only the first of them
+        text = _ITEM.render(
+            domain=domain,
+            factors=_domain(domain).factors,
+            title=_title(item["title"]),
+            attributes=_lines(attributes.items(), "{}: {}"),
+        )
+        return Prompt("item", item["item_id"], text, 0, 0)
+
+    def _about_user(self, row: int, user: dict[str, Any]) -> Prompt:
+        history, domain = self._history, _domain(self._settings.domain)
+        shown = history.latest(row, self._settings.history_limit)
+        text = _USER.render(
+            domain=self._settings.domain,
+            person=domain.person,
+            factors=domain.factors,
+            attributes=_lines(user["attributes"], "{} {}"),
+            history=[
+                (self._titles[history.items[one]], _stars(history.ratings[one])) for one in shown
+            ],
+        )
+        latest = int(history.timestamps[shown[-1]]) if len(shown) else 0
+        return Prompt("user", user["user_id"], text, len(shown), latest)
+
+
+def build_prompts(
+    kind: Kind, users: pa.Table, items: pa.Table, interactions: pa.Table, settings: PromptSettings
+) -> list[Prompt]:
+    """All prompts of a small catalog's users or items, in the order of its table; see `Prompts`."""
+    prompts = Prompts(users, items, interactions, settings)
+    return prompts.take(kind, np.arange(prompts.count(kind)))
 
 
 def templates_hash() -> str:
@@ -138,42 +202,8 @@ def prompt_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _item_prompts(items: pa.Table, domain: str) -> list[Prompt]:
-    factors = _DOMAINS.get(domain.lower(), _GENERAL).factors
-    prompts = []
-    for item in items.to_pylist():
-        attributes = dict(item["attributes"])
-        if "genres" in attributes:
-            attributes.pop("genre", None)  # only the first of them
-        text = _ITEM.render(
-            domain=domain,
-            factors=factors,
-            title=_clean(item["title"], TITLE_CHARS),
-            attributes=_lines(attributes.items(), "{}: {}"),
-        )
-        prompts.append(Prompt("item", item["item_id"], text, 0, 0))
-    return prompts
-
-
-def _user_prompts(
-    users: pa.Table, items: pa.Table, past: pa.Table, settings: PromptSettings
-) -> list[Prompt]:
-    domain = _DOMAINS.get(settings.domain.lower(), _GENERAL)
-    titles = [_clean(title, TITLE_CHARS) or "untitled" for title in items["title"].to_pylist()]
-    history = _History.of(users, items, past)
-    prompts = []
-    for index, user in enumerate(users.to_pylist()):
-        rows = history.latest(index, settings.history_limit)
-        text = _USER.render(
-            domain=settings.domain,
-            person=domain.person,
-            factors=domain.factors,
-            attributes=_lines(user["attributes"], "{} {}"),
-            history=[(titles[history.items[row]], _stars(history.ratings[row])) for row in rows],
-        )
-        latest = int(history.timestamps[rows[-1]]) if len(rows) else 0
-        prompts.append(Prompt("user", user["user_id"], text, len(rows), latest))
-    return prompts
+def _domain(name: str) -> _Domain:
+    return _DOMAINS.get(name.lower(), _GENERAL)
 
 
 @dataclass(frozen=True)
@@ -223,6 +253,10 @@ def _lines(attributes: Iterable[tuple[str, str]], form: str) -> list[str]:
 # Blanks, control and invisible characters; a bracket that could open a tag of a chat template.
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufeff]+")
 _TAG = re.compile(r"<(?=[|/A-Za-z])")
+
+
+def _title(text: str) -> str:
+    return _clean(text, TITLE_CHARS)
 
 
 def _clean(text: str, limit: int) -> str:

@@ -19,18 +19,17 @@ def rows_that_hold(
     only ever comes near it. Rows with an error never hold.
     """
     place = _places(earlier)
-    keys, prompts = earlier["content_key"].to_pylist(), tasks["prompt_ids"]
+    keys = earlier["content_key"].to_pylist()
     greedy = replace(identity, rule="strict")
-    names = ("kind", "entity_id", "content_key")
+    names = ("kind", "entity_id", "content_key", "prompt_key")
     asked = zip(*(tasks[name].to_pylist() for name in names), strict=True)
     found = []
-    for number, (kind, entity, key) in enumerate(asked):
+    for kind, entity, key, prompt in asked:
         row = place.get((kind, entity))
         if row is None:
             continue
         is_same = keys[row] == key
         if not is_same and identity.rule == "relaxed":
-            prompt = np.array(prompts[number].as_py(), np.int32)
             is_same = keys[row] == content_key(kind, entity, prompt, greedy, settings)
         if is_same:
             found.append(row)
@@ -52,15 +51,22 @@ def in_tokens_of(tokenizer: ChatTokenizer, knowledge: pa.Table, written_with: st
     return knowledge.set_column(place, "token_ids", column)
 
 
-def with_previous_text(tasks: pa.Table, earlier: pa.Table) -> pa.Table:
-    """TASKS with the texts that `earlier` KNOWLEDGE holds of the same entities."""
-    place = _places(earlier)
-    texts = earlier["token_ids"]
-    entities = zip(tasks["kind"].to_pylist(), tasks["entity_id"].to_pylist(), strict=True)
-    rows = [place.get(entity) for entity in entities]
-    previous = [[] if row is None else texts[row].as_py() for row in rows]
-    column = pa.array(previous, tasks.schema.field("previous_ids").type)
-    return tasks.set_column(tasks.schema.get_field_index("previous_ids"), "previous_ids", column)
+class EarlierTexts:
+    """What an earlier run says of each entity, in tokens."""
+
+    def __init__(self, knowledge: pa.Table) -> None:
+        """`knowledge`: (kind, entity_id, error, token_ids) of KNOWLEDGE."""
+        self._places = _places(knowledge)
+        self._ids = knowledge["token_ids"].combine_chunks()
+
+    def beside(self, tasks: pa.Table) -> pa.Table:
+        """A few rows of PROMPTED with their entities' texts."""
+        entities = zip(tasks["kind"].to_pylist(), tasks["entity_id"].to_pylist(), strict=True)
+        rows = [self._places.get(entity) for entity in entities]
+        previous = [[] if row is None else self._ids[row].as_py() for row in rows]
+        place = tasks.schema.get_field_index("previous_ids")
+        field = tasks.schema.field(place)
+        return tasks.set_column(place, field, pa.array(previous, field.type))
 
 
 def _places(knowledge: pa.Table) -> dict[tuple[str, str], int]:

@@ -142,12 +142,12 @@ class DatasetWriter:
 
     def clear(self) -> None:
         """Drop the parts of an interrupted run."""
-        for part in self._parts():
+        for part in self.parts():
             part.unlink()
 
-    def existing(self) -> pa.Table:
-        """Rows that are already stored."""
-        return read_parts(self._parts(), self._schema)
+    def existing(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows that are already stored, with all columns or those named."""
+        return read_parts(self.parts(), self._schema, columns)
 
     def append(self, table: pa.Table) -> None:
         """Store `table` as the next part."""
@@ -155,11 +155,12 @@ class DatasetWriter:
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> None:
         """Declare the dataset complete."""
-        rows = sum(count_rows(part) for part in self._parts())
+        rows = sum(count_rows(part) for part in self.parts())
         self._plan._write_manifest(self._folder, rows, facts)
         (self._folder / _BUILDING).unlink()
 
-    def _parts(self) -> list[Path]:
+    def parts(self) -> list[Path]:
+        """Files that are already stored."""
         return list_parts(self._folder)
 
 
@@ -217,26 +218,36 @@ class Store:
             )
         return manifest
 
-    def read(self, name: str) -> pa.Table:
-        """All rows of a complete dataset, in the order written.
+    def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a complete dataset, in the order written, with all columns or those named.
 
         Raises:
             DataError: the dataset is missing, damaged, or of another schema version.
         """
+        parts = self.parts(name)
+        table = read_parts(parts, SCHEMAS[_table_of(name)][0], columns)
+        rows = self.require(name).num_rows
+        if table.num_rows != rows:
+            raise DataError(
+                f"{self.path(name)} holds {table.num_rows} rows, its manifest says {rows}: a part "
+                "was lost or added; move the folder away and run again"
+            )
+        return table
+
+    def parts(self, name: str) -> list[Path]:
+        """The files of a complete dataset, for who cannot hold all of its rows.
+
+        Raises:
+            DataError: the dataset is missing or of another schema version.
+        """
         manifest = self.require(name)
-        schema, version = SCHEMAS[_table_of(name)]
+        version = SCHEMAS[_table_of(name)][1]
         if manifest.schema_version != version:
             raise DataError(
                 f"{self.path(name)} has schema version {manifest.schema_version}, this program "
                 f"reads {version}; set another `run` name or move the folder away"
             )
-        table = read_parts(list_parts(self.path(name)), schema)
-        if table.num_rows != manifest.num_rows:
-            raise DataError(
-                f"{self.path(name)} holds {table.num_rows} rows, its manifest says "
-                f"{manifest.num_rows}: a part was lost or added; move the folder away and run again"
-            )
-        return table
+        return list_parts(self.path(name))
 
     def set_aside(self, name: str) -> None:
         """Move whatever stands in a dataset's place to `superseded/`; say so."""

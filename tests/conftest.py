@@ -1,8 +1,10 @@
 """Tiny random models and drafters for the tests of everything that decodes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from transformers import (
@@ -18,6 +20,9 @@ from transformers import (
 )
 
 from pipeline.engine.types import DraftTree, RowView
+from pipeline.errors import DataError
+from pipeline.knowledge import MEMBER
+from pipeline.prompts import Prompt
 
 VOCAB = 61
 SIZES = {
@@ -145,3 +150,54 @@ def noise_drafter() -> type[NoiseDrafter]:
 @pytest.fixture(scope="session")
 def oracle_drafter() -> type[OracleDrafter]:
     return OracleDrafter
+
+
+class Letters:
+    """A tokenizer of one token per character."""
+
+    def encode(self, message: str) -> np.ndarray:
+        """Token ids: (tokens,) int32."""
+        return np.array([ord(character) for character in message], np.int32)
+
+    def encode_all(self, messages: list[str]) -> list[np.ndarray]:
+        """Token ids of each."""
+        return [self.encode(message) for message in messages]
+
+    def decode(self, token_ids: np.ndarray) -> str:
+        """Text of token ids."""
+        return "".join(chr(token) for token in token_ids)
+
+
+class _Given:
+    """Stands in for `Prompts`."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.made = [Prompt("item", name, text, 3, 99) for name, text in texts.items()]
+
+    def rows(self, kind: str, entity_ids: pa.Array) -> np.ndarray:
+        names = [prompt.entity_id for prompt in self.made]
+        ghosts = [name for name in entity_ids.to_pylist() if name not in names]
+        if ghosts:
+            raise DataError(f"{kind} {ghosts[0]!r}")
+        return np.array([names.index(name) for name in entity_ids.to_pylist()])
+
+    def take(self, kind: str, rows: np.ndarray) -> list[Prompt]:
+        assert kind == "item"
+        return [self.made[row] for row in rows.tolist()]
+
+
+@pytest.fixture(scope="session")
+def letters() -> Letters:
+    """A tokenizer of one token per character."""
+    return Letters()
+
+
+@pytest.fixture(scope="session")
+def given() -> Callable[[Mapping[str, str]], tuple[Any, pa.Table]]:
+    """Prompts, {item: text}, as those of a catalog; and the items as members of one group."""
+
+    def make(texts: Mapping[str, str]) -> tuple[Any, pa.Table]:
+        rows = [["item"] * len(texts), list(texts), ["item/a"] * len(texts)]
+        return _Given(texts), pa.table(rows, names=list(MEMBER))
+
+    return make

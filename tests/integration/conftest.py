@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from jobs import run_all
+from jobs.waves import open_prompts
 from pipeline.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -157,3 +158,18 @@ def finished(config_file):
     """One full run."""
     assert run_all.main(["--config", str(config_file)]) == 0
     return Store(config_file.parent / "artifacts" / "bookshop")
+
+
+@pytest.fixture(scope="session")
+def prompts_of():
+    """Every prompt of a run's catalog, by kind and id."""
+
+    def every(config, store):
+        prompts = open_prompts(config, store)
+        return {
+            (kind, prompt.entity_id): prompt
+            for kind in config.generation.kinds
+            for prompt in prompts.take(kind, np.arange(prompts.count(kind)))
+        }
+
+    return every

@@ -49,12 +49,11 @@ def test_drafts_come_from_pools_and_save_passes(finished):
     assert all(sum(row["drafted_by_source"]) == 0 for row in plain)
 
 
-def test_nothing_from_the_test_window_is_in_a_users_text_inputs(finished, config_file):
+def test_nothing_from_the_test_window_is_in_a_users_text_inputs(finished, config_file, prompts_of):
     """Books that were first read later stand in no user's prompt."""
-    from jobs.waves import _prompts
     from pipeline.config_file import load_config
 
-    prompts = _prompts(load_config(config_file), finished)
+    prompts = prompts_of(load_config(config_file), finished)
     users = [prompt for (kind, _), prompt in prompts.items() if kind == "user"]
     assert len(users) == 40
     assert not any(SECRET in prompt.text for prompt in users)

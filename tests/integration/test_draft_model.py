@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from jobs import build_catalog, generate_knowledge, group_entities, train_embeddings
 from jobs.generation_actor import make_engine
-from jobs.waves import Identity, plan_wave, wave_tasks
+from jobs.waves import Identity, open_wave, plan_wave
 from pipeline.config_file import load_config
 from pipeline.knowledge import requests_of
 from pipeline.language_model import load_tokenizer, model_fingerprint
@@ -149,8 +149,11 @@ def test_strict_text_with_a_draft_model_is_that_of_plain_decoding(strict):
     }
     identity, plain = identity_of(config), {}
     engine = make_engine(config, identity.tokenizer)
-    tasks = wave_tasks(config, store, 0, identity, "")
-    for done in engine.generate(requests_of(tasks, NEW, config.prompts.max_tokens)):
+    wave = open_wave(config, store, 0, identity, "")
+    tasks = wave.prompted(wave.tasks)
+    for done in engine.generate(
+        requests_of(tasks, identity.tokenizer, NEW, config.prompts.max_tokens)
+    ):
         plain[tasks["entity_id"][int(done.key)].as_py()] = done.token_ids.tolist()
     assert {row["entity_id"]: row["token_ids"] for row in rows} == plain
     assert len(plain) == 14

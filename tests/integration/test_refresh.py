@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from jobs import generate_knowledge, run_all, show_status
-from jobs.waves import _prompts
 from pipeline.config_file import load_config
 from pipeline.prompts import prompt_hash
 from pipeline.store import Store
@@ -67,9 +66,11 @@ def rows_by_entity(store):
     return {(row["kind"], row["entity_id"]): row for row in store.read("knowledge").to_pylist()}
 
 
-def test_rows_whose_prompt_is_the_same_are_the_same_rows(refreshed, finished, next_night):
+def test_rows_whose_prompt_is_the_same_are_the_same_rows(
+    refreshed, finished, next_night, prompts_of
+):
     before, after = rows_by_entity(finished), rows_by_entity(refreshed)
-    prompts = _prompts(load_config(next_night), refreshed)
+    prompts = prompts_of(load_config(next_night), refreshed)
     assert set(after) == set(prompts)
     same = {
         entity

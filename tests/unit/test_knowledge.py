@@ -13,26 +13,17 @@ from pipeline.knowledge import (
     WaveIdentity,
     collect,
     content_key,
+    key_of_ids,
     make_tasks,
     plan_waves,
     request_key,
     requests_of,
+    with_prompts,
 )
-from pipeline.prompts import Prompt
 from pipeline.schemas import GROUPS, KNOWLEDGE
 
 IDENTITY = WaveIdentity(1, "relaxed", "pools-1", "model-1", "tokenizer-1")
 SETTINGS = GenerationSettings()
-
-
-class WordTokenizer:
-    """One token per character."""
-
-    def encode(self, message):
-        return np.array([ord(character) for character in message], np.int32)
-
-    def decode(self, token_ids):
-        return "".join(chr(token) for token in token_ids)
 
 
 def groups_table(rows):
@@ -44,12 +35,16 @@ def groups_table(rows):
     return pa.table(table).select(GROUPS.names).cast(GROUPS)
 
 
-def tasks_for(texts):
-    prompts = {
-        ("item", str(i)): Prompt("item", str(i), text, 3, 99) for i, text in enumerate(texts)
-    }
-    members = [("item", str(i), "item/a") for i in range(len(texts))]
-    return make_tasks(prompts, members, WordTokenizer(), IDENTITY, SETTINGS)
+@pytest.fixture
+def tasks_for(given, letters):
+    """PROMPTED, of items that are numbered."""
+
+    def make(texts):
+        prompts, members = given({str(number): text for number, text in enumerate(texts)})
+        tasks = make_tasks(prompts, members, letters, IDENTITY, SETTINGS)
+        return with_prompts(tasks, prompts)
+
+    return make
 
 
 def test_representatives_come_first_and_every_wave_gets_its_share_of_each_group():
@@ -65,12 +60,13 @@ def test_waves_follow_the_distance_not_the_order_of_the_table():
 
 
 def test_a_content_key_changes_with_everything_that_decides_the_text():
-    ids = np.array([1, 2], np.int32)
+    ids = key_of_ids(np.array([1, 2], np.int32))
+    other = key_of_ids(np.array([2, 3], np.int32))
     base = content_key("user", "1", ids, IDENTITY, SETTINGS)
     others = [
         content_key("item", "1", ids, IDENTITY, SETTINGS),
         content_key("user", "2", ids, IDENTITY, SETTINGS),
-        content_key("user", "1", ids + 1, IDENTITY, SETTINGS),
+        content_key("user", "1", other, IDENTITY, SETTINGS),
         content_key("user", "1", ids, IDENTITY, GenerationSettings(max_new_tokens=5)),
         content_key("user", "1", ids, IDENTITY, GenerationSettings(repetition_penalty=1.3)),
         content_key("user", "1", ids, replace(IDENTITY, rule="strict"), SETTINGS),
@@ -85,7 +81,7 @@ def test_a_content_key_changes_with_everything_that_decides_the_text():
 
 
 def test_plain_text_is_strict_text_but_its_request_is_another():
-    ids = np.array([1, 2], np.int32)
+    ids = key_of_ids(np.array([1, 2], np.int32))
     plain, strict = (replace(IDENTITY, rule=rule) for rule in ("plain", "strict"))
     contents = [content_key("user", "1", ids, one, SETTINGS) for one in (plain, strict)]
     assert contents[0] == contents[1]
@@ -95,14 +91,14 @@ def test_plain_text_is_strict_text_but_its_request_is_another():
     assert len(keys) == 3
 
 
-def test_an_entity_without_a_prompt_is_an_error_that_names_it():
+def test_an_entity_without_a_prompt_is_an_error_that_names_it(given, letters):
     with pytest.raises(DataError, match="item 'ghost'"):
-        make_tasks({}, [("item", "ghost", "g")], WordTokenizer(), IDENTITY, SETTINGS)
+        make_tasks(given({})[0], given({"ghost": ""})[1], letters, IDENTITY, SETTINGS)
 
 
-def test_one_row_out_for_every_row_in_with_a_poisoned_one():
+def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
     tasks = tasks_for(["short", "x" * 50, "also short"])
-    requests = requests_of(tasks, 8, max_prompt_tokens=20)
+    requests = requests_of(tasks, letters, 8, max_prompt_tokens=20)
     assert [len(request.prompt_ids) for request in requests] == [5, 0, 10]
     generations = [
         Generation(
@@ -114,7 +110,7 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one():
         )
         for request in reversed(requests)
     ]
-    rows = collect(tasks, generations, WordTokenizer(), max_prompt_tokens=20)
+    rows = collect(tasks, generations, letters, max_prompt_tokens=20)
     assert rows.schema == KNOWLEDGE
     assert rows["entity_id"].to_pylist() == ["0", "1", "2"]
     assert rows["text"].to_pylist() == ["hi", "", "hi"]
@@ -123,6 +119,6 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one():
     assert rows["prompt_tokens"].to_pylist() == [5, 50, 10]
 
 
-def test_a_lost_row_is_noticed():
+def test_a_lost_row_is_noticed(tasks_for, letters):
     with pytest.raises(AssertionError, match="lost"):
-        collect(tasks_for(["a", "b"]), [], WordTokenizer(), 10)
+        collect(tasks_for(["a", "b"]), [], letters, 10)

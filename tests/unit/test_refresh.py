@@ -8,54 +8,58 @@ import pytest
 
 from pipeline.decoding_config import GenerationSettings, RelaxedSettings
 from pipeline.engine.types import Generation, RowStatistics
-from pipeline.knowledge import WaveIdentity, collect, make_tasks, requests_of
+from pipeline.knowledge import WaveIdentity, collect, make_tasks, requests_of, with_prompts
 from pipeline.language_model import ChatTokenizer
-from pipeline.prompts import Prompt
-from pipeline.refresh import in_tokens_of, rows_that_hold, with_previous_text
+from pipeline.refresh import EarlierTexts, in_tokens_of, rows_that_hold
 
 SETTINGS = GenerationSettings()
 GREEDY = WaveIdentity(1, "strict", "pools-1", "model-1", "tokenizer-1")
 RELAXED = replace(GREEDY, rule="relaxed")
 
 
-class Letters:
-    """One token per character."""
+@pytest.fixture
+def tasks_for(given, letters):
+    """PROMPTED for {entity: prompt}."""
 
-    def encode(self, message):
-        return np.array([ord(character) for character in message], np.int32)
+    def make(prompts, identity=GREEDY, settings=SETTINGS):
+        asked, members = given(prompts)
+        return with_prompts(make_tasks(asked, members, letters, identity, settings), asked)
 
-    def decode(self, token_ids):
-        return "".join(chr(token) for token in token_ids)
-
-
-def tasks_for(prompts, identity=GREEDY, settings=SETTINGS):
-    """TASKS for {entity: prompt}."""
-    made = {("item", name): Prompt("item", name, text, 0, 0) for name, text in prompts.items()}
-    members = [("item", name, "item/a") for name in prompts]
-    return make_tasks(made, members, Letters(), identity, settings)
+    return make
 
 
-def knowledge_of(prompts, identity=GREEDY, settings=SETTINGS, errors=()):
-    tasks = tasks_for(prompts, identity, settings)
-    generations = [
-        Generation(
-            str(number),
-            np.array([65 + number], np.int32),
-            "error" if name in errors else "length",
-            RowStatistics(),
-            "broken" if name in errors else "",
-        )
-        for number, name in enumerate(prompts)
-    ]
-    return collect(tasks, generations, Letters(), 99)
+@pytest.fixture
+def knowledge_of(tasks_for, letters):
+    """KNOWLEDGE for {entity: prompt}; a text is one letter."""
+
+    def make(prompts, identity=GREEDY, settings=SETTINGS, errors=()):
+        generations = [
+            Generation(
+                str(number),
+                np.array([65 + number], np.int32),
+                "error" if name in errors else "length",
+                RowStatistics(),
+                "broken" if name in errors else "",
+            )
+            for number, name in enumerate(prompts)
+        ]
+        return collect(tasks_for(prompts, identity, settings), generations, letters, 99)
+
+    return make
 
 
-def held(prompts, earlier, identity=GREEDY, settings=SETTINGS):
-    rows = rows_that_hold(tasks_for(prompts, identity, settings), earlier, identity, settings)
-    return [earlier["entity_id"][int(row)].as_py() for row in rows]
+@pytest.fixture
+def held(tasks_for):
+    """Entities whose rows hold."""
+
+    def find(prompts, earlier, identity=GREEDY, settings=SETTINGS):
+        rows = rows_that_hold(tasks_for(prompts, identity, settings), earlier, identity, settings)
+        return [earlier["entity_id"][int(row)].as_py() for row in rows]
+
+    return find
 
 
-def test_only_equal_prompts_hold_in_the_order_of_the_tasks():
+def test_only_equal_prompts_hold_in_the_order_of_the_tasks(knowledge_of, held):
     earlier = knowledge_of({"a": "one", "b": "two", "gone": "x", "bad": "y"}, errors=["bad"])
     now = {"new": "two", "b": "two", "bad": "y", "a": "other"}
     assert held(now, earlier) == ["b"]
@@ -74,13 +78,13 @@ def test_only_equal_prompts_hold_in_the_order_of_the_tasks():
         ("sampled", "relaxed", False),
     ],
 )
-def test_greedy_text_stands_in_for_relaxed_text_and_nothing_else_for_another(then, now, holds):
+def test_greedy_text_stands_in_for_relaxed_text(then, now, holds, knowledge_of, held):
     earlier = knowledge_of({"a": "one"}, replace(GREEDY, rule=then))
     asked = replace(GREEDY, rule=now, pool_version="pools-2", wave=2)
     assert held({"a": "one"}, earlier, asked) == (["a"] if holds else [])
 
 
-def test_other_parameters_or_another_model_make_every_row_anew():
+def test_other_parameters_or_another_model_make_every_row_anew(knowledge_of, held):
     earlier = knowledge_of({"a": "one"}, RELAXED)
     stricter = GenerationSettings(relaxed=RelaxedSettings(floor=0.4))
     assert held({"a": "one"}, earlier, RELAXED, stricter) == []
@@ -89,16 +93,16 @@ def test_other_parameters_or_another_model_make_every_row_anew():
     assert held({"a": "one"}, earlier, RELAXED) == ["a"]
 
 
-def test_tasks_get_the_earlier_text_of_their_own_entity():
+def test_tasks_get_the_earlier_text_of_their_own_entity(knowledge_of, tasks_for, letters):
     earlier = knowledge_of({"a": "one", "b": "two", "bad": "y"}, errors=["bad"])
-    tasks = with_previous_text(tasks_for({"b": "new", "c": "new", "bad": "new"}), earlier)
+    tasks = EarlierTexts(earlier).beside(tasks_for({"b": "new", "c": "new", "bad": "new"}))
     assert tasks["previous_ids"].to_pylist() == [[66], [], []]
-    requests = requests_of(tasks, 9, 99)
+    requests = requests_of(tasks, letters, 9, 99)
     assert [request.previous_ids is None for request in requests] == [False, True, True]
     assert requests[0].previous_ids.tolist() == [66]
 
 
-def test_texts_of_another_tokenizer_are_told_in_todays_tokens_before_they_draft():
+def test_texts_of_another_tokenizer_are_told_in_todays_tokens(knowledge_of, tasks_for):
     earlier = knowledge_of({"a": "one", "bad": "two"}, errors=["bad"])
     place = earlier.schema.get_field_index("token_ids")
     foreign = pa.array([[70_001], []], earlier.schema.field("token_ids").type)
@@ -113,5 +117,5 @@ def test_texts_of_another_tokenizer_are_told_in_todays_tokens_before_they_draft(
     assert told["token_ids"].to_pylist() == [[65], [66]]
     assert told.schema == earlier.schema
     assert in_tokens_of(today, earlier, "tokenizer-2") is earlier
-    tasks = with_previous_text(tasks_for({"a": "new"}), told)
+    tasks = EarlierTexts(told).beside(tasks_for({"a": "new"}))
     assert tasks["previous_ids"].to_pylist() == [[65]]
