@@ -5,6 +5,7 @@ that is alive, though no machine be left for a new one, and whoever kills its wo
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,33 +28,67 @@ class WorkerBroken(Exception):
     """Raised by a worker that cannot go on: its process is ended, and another takes its place."""
 
 
-def through_actors(
-    kind: type,
-    arguments: Sequence[Any],
-    blocks: Iterable[pa.Table],
-    workers: Workers,
-    ordered: bool,
-    held: int = 1,
-    refuse: Refuse | None = None,
-) -> Iterator[pa.Table]:
-    """What actors of a class answer to each block: in the order of `blocks`, or as they finish.
+class ActorPool:
+    """Actors of one class, kept from one pass over blocks to the next.
 
     Every actor is built with `arguments`, and called with `held` blocks at a time (its `__call__`
     must then be async). An actor among the arguments would be lost with its node: give its name.
-    A block whose worker ends is tried again. With `refuse`, whose answers come in no order, its
-    rows are at last tried one by one, alone; a row that still ends its worker gets `refuse`'s.
-
-    Raises:
-        WorkerError: workers end again and again. All that others have in work is answered first.
-        RayTaskError: a worker raised; likewise.
     """
-    import ray
 
-    resources = {"num_cpus": workers.threads_each, "num_gpus": workers.gpus_each}
-    remote: Any = ray.remote(kind).options(**resources, max_concurrency=held)
-    most_early = workers.actors * held if ordered else None
-    pool = _Pool(lambda: remote.remote(*arguments), blocks, held, most_early, refuse)
-    yield from pool.answers(workers.actors)
+    def __init__(
+        self, kind: type, arguments: Sequence[Any], workers: Workers, held: int = 1
+    ) -> None:
+        import ray
+
+        resources = {"num_cpus": workers.threads_each, "num_gpus": workers.gpus_each}
+        remote: Any = ray.remote(kind).options(**resources, max_concurrency=held)
+        self._build = lambda: remote.remote(*arguments)
+        self._most, self._held = workers.actors, held
+        self._idle: list[Any] = []
+
+    def __enter__(self) -> "ActorPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the idle actors. Where a job is stopped others have work, and Ray would mourn it."""
+        import ray
+
+        for actor in self._idle:
+            ray.kill(actor)
+
+    def through(
+        self,
+        blocks: Iterable[pa.Table],
+        num_blocks: int,
+        ordered: bool,
+        task: Sequence[Any] | None = None,
+        refuse: Refuse | None = None,
+    ) -> Iterator[pa.Table]:
+        """What actors answer to each block: in the order of `blocks`, or as they finish.
+
+        With `task`, an actor's `begin` gets it before the first block.
+        A block whose worker ends is tried again. With `refuse`, whose answers come in no order, its
+        rows are at last tried one by one, alone; a row that still ends its worker gets `refuse`'s.
+
+        Raises:
+            WorkerError: workers end again and again. All that others have in work is answered
+                first.
+            RayTaskError: a worker raised; likewise.
+        """
+        actors = min(self._most, num_blocks)
+        held = min(self._held, math.ceil(num_blocks / max(actors, 1)))
+        most_early = actors * held if ordered else None
+        run = _Pass(lambda: self._begun(task), blocks, held, most_early, refuse)
+        yield from run.answers(actors)
+        self._idle += run.survivors
+        if run.failure is not None:
+            raise run.failure
+
+    def _begun(self, task: Sequence[Any] | None) -> tuple[Any, Any]:
+        """An actor, and the reference that is there when it is ready."""
+        actor = self._idle.pop() if self._idle else self._build()
+        ready = actor.__ray_ready__.remote() if task is None else actor.begin.remote(*task)
+        return actor, ready
 
 
 @dataclass(eq=False)
@@ -77,12 +112,12 @@ class _Worker:
         self.blocks: list[_Block] = []
 
 
-class _Pool:
-    """Hands out blocks, and replaces workers that die."""
+class _Pass:
+    """Hands out blocks once, and replaces workers that die."""
 
     def __init__(
         self,
-        start: Callable[[], Any],
+        start: Callable[[], tuple[Any, Any]],
         blocks: Iterable[pa.Table],
         held: int,
         most_early: int | None,
@@ -102,23 +137,23 @@ class _Pool:
         self._again: deque[_Block] = deque()
         self._suspects: deque[_Block] = deque()  # handed out last, and each alone
         self._verdicts: list[pa.Table] = []  # refused, until an answer shows that workers do work
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
 
     def answers(self, workers: int) -> Iterator[pa.Table]:
-        """All answers of so many workers."""
-        import ray
-
+        """All answers of so many workers, or all up to a failure."""
         for _ in range(workers):
             self._hire(0)
         self._hand_out()
         while self._is_busy:
             yield from self._settled()
             self._hand_out()
-        for worker in self._workers:  # not where a job is stopped: Ray would mourn blocks in work
-            ray.kill(worker.actor)
-        if self._failure is not None:
-            raise self._failure
-        yield from self._verdicts
+        if self.failure is None:
+            yield from self._verdicts
+
+    @property
+    def survivors(self) -> list[Any]:
+        """Actors that are alive, as far as is known."""
+        return [worker.actor for worker in self._workers]
 
     @property
     def _is_busy(self) -> bool:
@@ -127,9 +162,10 @@ class _Pool:
         return in_work or bool(self._again or self._suspects) or not self._is_exhausted
 
     def _hire(self, deaths: int) -> None:
-        worker = _Worker(self._start(), deaths)
+        actor, ready = self._start()
+        worker = _Worker(actor, deaths)
         self._workers.append(worker)
-        self._work[worker.actor.__ray_ready__.remote()] = worker, None
+        self._work[ready] = worker, None
 
     def _hand_out(self) -> None:
         """Fill the workers that are there, the emptiest first."""
@@ -198,7 +234,7 @@ class _Pool:
             self._workers.remove(worker)
             ray.kill(worker.actor)  # one that is merely out of reach must not come back
             self._replace(worker.deaths + 1, cause)
-        if block is not None and self._failure is None:
+        if block is not None and self.failure is None:
             block.deaths += 1
             self._send_back(block, cause)
 
@@ -206,7 +242,7 @@ class _Pool:
         log.warning("a worker has ended (%d of %d in a row): %s", deaths, _MOST_DEATHS, cause)
         if deaths == _MOST_DEATHS:
             self._fail(_worker_error(f"{deaths} workers in a row ended without an answer", cause))
-        elif self._failure is None:
+        elif self.failure is None:
             self._hire(deaths)
 
     def _send_back(self, block: _Block, cause: str) -> None:
@@ -222,7 +258,7 @@ class _Pool:
 
     def _fail(self, error: Exception) -> None:
         """Hand out no more; what is in work may end."""
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         self._source, self._is_exhausted = iter(()), True
         self._again.clear()
         self._suspects.clear()

@@ -13,6 +13,7 @@ from jobs import build_catalog, group_entities, train_embeddings
 from jobs.build_pools import build_wave
 from jobs.generate_knowledge import write_wave
 from jobs.waves import Identity, Wave, last_wave, open_wave
+from jobs.writers import Writers
 from pipeline.config import RunConfig
 from pipeline.engine.types import Request
 from pipeline.errors import DataError
@@ -25,8 +26,9 @@ def prepare(config: RunConfig, store: Store, identity: Identity) -> Plan:
     """Make the pools of the last wave, and all that they are made of."""
     for stage in (build_catalog, train_embeddings, group_entities):
         stage.run(config, store)
-    for wave in range(config.generation.waves):
-        write_wave(config, store, wave, identity)
+    with Writers(config, identity.tokenizer) as writers:
+        for wave in range(config.generation.waves):
+            write_wave(config, store, wave, identity, writers)
     import ray
 
     ray.shutdown()  # idle workers would take time and memory from what is measured

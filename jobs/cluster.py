@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jobs.cli import ROOT
 from jobs.interruption import handlers_kept
@@ -20,10 +20,6 @@ class Workers:
     actors: int
     gpus_each: int
     threads_each: int
-
-    def at_most(self, blocks: int) -> "Workers":
-        """No more of them than there are blocks."""
-        return replace(self, actors=min(self.actors, blocks))
 
 
 def start_ray(settings: ClusterSettings) -> None:

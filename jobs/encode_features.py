@@ -30,7 +30,7 @@ from features.carry import (
 )
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
-from jobs.actor_pool import through_actors
+from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
@@ -191,8 +191,8 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
     blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
     arguments = (config.encoder, workers.threads_each)
-    workers = workers.at_most(len(blocks))
-    yield from through_actors(EncodingActor, arguments, blocks, workers, ordered=True)
+    with ActorPool(EncodingActor, arguments, workers) as pool:
+        yield from pool.through(blocks, len(blocks), ordered=True)
 
 
 def _width(features: pa.Table) -> int:

@@ -15,29 +15,21 @@ keys are missing.
 # (pyarrow.compute makes its functions at import time)
 
 import logging
-import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
-from jobs.actor_pool import through_actors
 from jobs.build_pools import build_wave
-from jobs.cluster import node_resources, size_workers, start_ray
-from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
 from jobs.merge_waves import in_words, merged, sum_of, totals_in, totals_of
-from jobs.progress import board_of, heartbeat
 from jobs.waves import (
     Identity,
-    Wave,
     earlier_run,
     groups_of,
-    has_draft_model,
     identify,
     knowledge_name,
     last_wave,
@@ -49,33 +41,31 @@ from jobs.waves import (
     wave_identity,
     wave_rule,
 )
+from jobs.writers import Writers
 from pipeline.config import RunConfig
-from pipeline.engine.types import Generation
 from pipeline.errors import PartialError
-from pipeline.knowledge import collect
-from pipeline.language_model import ChatTokenizer, check_language_model
 from pipeline.refresh import rows_that_hold
 from pipeline.store import DatasetWriter, Plan, Store
 
 log = logging.getLogger("jobs.generate_knowledge")
 
-_BLOCKS_IN_SLOTS = 16  # at most, of those that an actor works on; as many again wait there
-_PROMPTED_ROWS = 256  # whose prompts are made at once
-
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `waves/<n>/knowledge` for all waves, then `knowledge`."""
     identity = identify(config)
-    if config.refresh.previous:
-        carry_over(config, store, identity)
-    else:
-        write_wave(config, store, 0, identity)
-    for wave in range(1, last_wave(config) + 1):
-        write_wave(config, store, wave, identity)
+    with Writers(config, identity.tokenizer) as writers:
+        if config.refresh.previous:
+            carry_over(config, store, identity)
+        else:
+            write_wave(config, store, 0, identity, writers)
+        for wave in range(1, last_wave(config) + 1):
+            write_wave(config, store, wave, identity, writers)
     _merge(config, store)
 
 
-def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -> None:
+def write_wave(
+    config: RunConfig, store: Store, wave: int, identity: Identity, writers: Writers
+) -> None:
     """Write `waves/<wave>/knowledge`, and the pools it drafts from, unless they are up to date."""
     pools = None
     if wave_has_pools(config, wave):
@@ -94,10 +84,9 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
         opened.tasks.num_rows - missing.tasks.num_rows,
     )
     folder = store.path(pools.name) if pools else None
-    rule, tokenizer = wave_rule(config, wave), identity.tokenizer
     parts = _Parts(writer, config.generation.block_rows)
     try:
-        for rows in _generate(config, missing, rule, folder, tokenizer, plan.name):
+        for rows in writers.write(missing, wave_rule(config, wave), folder, plan.name):
             parts.add(rows)
     finally:  # whatever ends the job, what is finished is stored
         parts.store()
@@ -191,62 +180,6 @@ class _Parts:
         self._writer.append(rows)
         if errors := (totals := totals_in(rows))["errors"]:
             log.warning("%d of %d rows failed: %s", errors, rows.num_rows, totals["first_error"])
-
-
-def _generate(
-    config: RunConfig,
-    wave: Wave,
-    rule: str,
-    pools: Path | None,
-    tokenizer: ChatTokenizer,
-    what: str,
-) -> Iterator[pa.Table]:
-    """Rows of KNOWLEDGE as the actors finish them.
-
-    Any actor serves any group. A block is a few rows and each actor holds many: a free slot never
-    waits for a block to end, and at a wave's end no actor is left with more rows than another.
-    """
-    num_rows = wave.tasks.num_rows
-    if not num_rows:
-        return
-    _check_models(config, tokenizer.fingerprint)
-    start_ray(config.cluster)
-    slots = config.engine.batch_rows
-    size = math.ceil(slots / _BLOCKS_IN_SLOTS)
-    num_blocks = math.ceil(num_rows / size)
-    workers = size_workers(config.cluster, config.language_model.device, node_resources())
-    workers = workers.at_most(num_blocks)
-    held = min(math.ceil(2 * slots / size), math.ceil(num_blocks / workers.actors))
-
-    def refuse(rows: pa.Table, cause: str) -> pa.Table:
-        failed = [Generation.failed(str(row), cause) for row in range(rows.num_rows)]
-        return collect(rows, failed, tokenizer, config.prompts.max_tokens)
-
-    with heartbeat(log, what, num_rows) as board:
-        arguments = (config, rule, pools, workers.threads_each, board)
-        blocks = _prompted_blocks(wave, size)
-        count = board_of(board).add.remote
-        for rows in through_actors(
-            GenerationActor, arguments, blocks, workers, ordered=False, held=held, refuse=refuse
-        ):
-            totals = totals_in(rows)
-            count(*(totals[name] for name in ("rows", "tokens", "forward_passes", "errors")))
-            yield rows
-
-
-def _prompted_blocks(wave: Wave, size: int) -> Iterator[pa.Table]:
-    """PROMPTED, `size` rows at a time; prompts are made for many at once, and not before."""
-    for start in range(0, wave.tasks.num_rows, _PROMPTED_ROWS):
-        rows = wave.prompted(wave.tasks.slice(start, _PROMPTED_ROWS))
-        yield from (rows.slice(at, size) for at in range(0, rows.num_rows, size))
-
-
-def _check_models(config: RunConfig, tokenizer: str) -> None:
-    """Refuse here what the actors would refuse, where it reaches the user as it is."""
-    check_language_model(config.language_model)
-    if has_draft_model(config):
-        check_language_model(draft_model_of(config))
-        require_same_tokenizer(config, tokenizer)
 
 
 def _merge(config: RunConfig, store: Store) -> None:

@@ -45,27 +45,28 @@ log = logging.getLogger("jobs.generation_actor")
 
 
 class GenerationActor:
-    """Built once in a Ray worker, then called with several blocks of PROMPTED at a time."""
+    """Built once in a Ray worker; begun for every wave, and called with several blocks at once."""
 
-    def __init__(
-        self, config: RunConfig, rule: str, pools: Path | None, threads: int, board: str
-    ) -> None:
-        """`board` is the name of a `ProgressBoard`."""
+    def __init__(self, config: RunConfig, threads: int) -> None:
         import torch
 
         self._config = config
         self._tokenizer = load_tokenizer(config.language_model)
         # Ray would give an actor of one CPU a single thread.
-        thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (threads,))
+        self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (threads,))
+        self._engine: Engine | None = None
+
+    def begin(self, rule: str, pools: Path | None, board: str) -> None:
+        """Make ready for a wave. `board` is the name of a `ProgressBoard`."""
         tell = board_of(board).enter.remote
-        rows = thread.submit(self._load, rule, pools, tell).result()
-        self._engine = SharedEngine(rows, thread)
+        rows = self._thread.submit(self._ready, rule, pools, tell).result()
+        self._rows = SharedEngine(rows, self._thread)
         tell("writing the first rows")
 
-    def _load(self, rule: str, pools: Path | None, tell: Callable[[str], Any]) -> Isolation:
+    def _ready(self, rule: str, pools: Path | None, tell: Callable[[str], Any]) -> Isolation:
         """The engine, ready for rows; drafts start anew where a step has raised."""
         config, tokenizer = self._config, self._tokenizer
-        engine = make_engine(config, tokenizer, tell)
+        engine = self._engine = self._engine or make_engine(config, tokenizer, tell)
 
         def renew() -> None:
             engine.use(
@@ -77,11 +78,11 @@ class GenerationActor:
         return Isolation(engine, renew)
 
     async def __call__(self, tasks: pa.Table) -> pa.Table:
-        """One row of KNOWLEDGE for every task, in order."""
+        """One row of KNOWLEDGE for every row of PROMPTED, in order."""
         longest = self._config.prompts.max_tokens
         limits = self._config.generation.max_new_tokens, longest
         requests = requests_of(tasks, self._tokenizer, *limits)
-        generations = await self._engine.finish(requests)
+        generations = await self._rows.finish(requests)
         return collect(tasks, generations, self._tokenizer, longest)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from jobs.benchmark_rows import prepare
 from jobs.generate_knowledge import write_wave
 from jobs.waves import Identity, knowledge_name, last_wave, open_wave
+from jobs.writers import Writers
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
 from pipeline.knowledge import requests_of
@@ -82,7 +83,8 @@ def prepare_texts(config: RunConfig, store: Store, identity: Identity) -> Plan:
     if config.refresh.previous:
         raise ConfigError("a sweep holds out the last wave of a first run: unset refresh.previous")
     pools = prepare(config, store, identity)
-    write_wave(config, store, last_wave(config), identity)
+    with Writers(config, identity.tokenizer) as writers:
+        write_wave(config, store, last_wave(config), identity, writers)
     import ray
 
     ray.shutdown()  # its idle workers would take time from the replays

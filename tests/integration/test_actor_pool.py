@@ -12,11 +12,15 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 SCRIPT = """
 import asyncio, logging, os, sys, time
 import pyarrow as pa
-from jobs.actor_pool import WorkerBroken, through_actors
+from jobs.actor_pool import ActorPool, WorkerBroken
 from jobs.cluster import Workers, start_ray
 from jobs.progress import board_of, heartbeat
 from pipeline.config import ClusterSettings
 from pipeline.errors import WorkerError
+
+def through_actors(kind, arguments, blocks, workers, ordered, held=1, refuse=None):
+    with ActorPool(kind, arguments, workers, held) as pool:
+        yield from pool.through(blocks, 99, ordered, refuse=refuse)
 
 class Worker:
     def __init__(self, board, dies):
@@ -35,6 +39,17 @@ class Worker:
             raise KeyError("odd block")
         time.sleep(0.2 if numbers[0] == 0 else 0.0)
         return block
+
+class Adder(Worker):
+    added = 0
+
+    def begin(self, added, dies):
+        self.added += added
+        if dies:
+            os._exit(1)
+
+    def __call__(self, block):
+        return pa.table({"n": [number + self.added for number in block["n"].to_pylist()]})
 
 class Holder(Worker):
     # Adds up, as tokens, how many blocks it holds at most.
@@ -122,6 +137,18 @@ with board_for() as board:
             stored += numbers_of([block])
     except WorkerError:
         print("good", stored, len(causes))
+with board_for() as board, ActorPool(Adder, (board, ""), Workers(2, 0, 1)) as pool:
+    for added in (10, 100):
+        numbers = numbers_of(pool.through(blocks_of(1, 2, 3), 3, True, task=(added, False)))
+        print("kept", numbers, read(board).rows)
+    for actor in pool._idle:
+        ray.kill(actor)
+    numbers = numbers_of(pool.through(blocks_of(1, 2, 3), 3, True, task=(7, False)))
+    print("replaced", numbers, read(board).rows)
+    try:
+        list(pool.through(blocks_of(1), 1, True, task=(0, True)))
+    except WorkerError as error:
+        print("doomed", read(board).rows)
 """
 
 
@@ -168,6 +195,18 @@ def test_the_cause_that_a_broken_worker_gives_is_the_one_in_the_answer(done):
 def test_what_was_answered_before_workers_are_given_up_has_been_handed_on(done):
     """And the row that the third of four workers ended with is not blamed: no other did better."""
     assert said(done, "good") == ["good [1, 2] 1"]
+
+
+def test_actors_are_kept_for_the_next_pass_and_told_what_it_is(done):
+    assert said(done, "kept") == ["kept [11, 12, 13] 2", "kept [111, 112, 113] 2"]
+
+
+def test_a_kept_actor_that_has_died_is_replaced(done):
+    assert said(done, "replaced") == ["replaced [8, 9, 10] 4"]
+
+
+def test_actors_that_die_on_being_told_are_given_up(done):
+    assert said(done, "doomed") == ["doomed 6"]  # two that were there, and two more
 
 
 def test_ray_says_nothing_of_deprecated_options_or_lost_arguments(done):

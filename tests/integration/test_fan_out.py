@@ -35,7 +35,7 @@ SCRIPT = """
 import os, sys, time
 from pathlib import Path
 import torch
-from jobs import generate_knowledge
+from jobs import generate_knowledge, writers
 from jobs.generation_actor import GenerationActor
 from pipeline.engine.engine import Engine
 
@@ -61,7 +61,7 @@ class GenerationActor(GenerationActor):
 
         Engine.step = noted
 
-generate_knowledge.GenerationActor = GenerationActor
+writers.GenerationActor = GenerationActor
 sys.exit(generate_knowledge.main(sys.argv[1:]))
 """
 NO_MEMORY = 'torch.OutOfMemoryError("no memory is left, says the test")'

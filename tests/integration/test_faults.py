@@ -53,7 +53,7 @@ SCRIPT = """
 import functools, os, signal, sys, time
 from pathlib import Path
 from transformers import LlamaModel
-from jobs import generate_knowledge
+from jobs import generate_knowledge, writers
 from jobs.generation_actor import GenerationActor
 
 NOTES = Path({notes!r})
@@ -102,7 +102,7 @@ def renames(event, arguments):
         before_rename(os.fspath(arguments[1]))
 
 sys.addaudithook(renames)
-generate_knowledge.GenerationActor = GenerationActor
+writers.GenerationActor = GenerationActor
 """
 RUN = "\nsys.exit(generate_knowledge.main(sys.argv[1:]))\n"
 SLOW = "def before_pass(number, input_ids): time.sleep(0.1)"

@@ -47,8 +47,3 @@ def test_more_actors_than_devices_are_refused(resources, have):
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="Ray has no GPU"):
         size_workers(ClusterSettings(), "cuda", [{"CPU": 2}])
-
-
-def test_no_more_actors_than_blocks():
-    assert Workers(4, 0, 2).at_most(3) == Workers(3, 0, 2)
-    assert Workers(4, 0, 2).at_most(9) == Workers(4, 0, 2)
