@@ -25,6 +25,7 @@ from pathlib import Path
 
 from jobs import cli
 from jobs.benchmark_summary import Target, last_line
+from jobs.scale_knowledge import knowledge
 from jobs.scale_pools import LOOKUP_NODES, LOOKUP_ROWS, lookups, pools
 from jobs.scale_stages import Cost, kmeans, least, lightgcn, prompts
 from pipeline.config import RunConfig
@@ -45,6 +46,8 @@ TARGETS = (
     Target("kmeans_ratio", FLAT, at_least=False),
     Target("prompts_ratio", FLAT, at_least=False),
     Target("attribute_groups_ratio", FLAT, at_least=False),
+    Target("knowledge_ratio", FLAT, at_least=False),
+    Target("knowledge_driver_kilobytes_per_row", 2.0, at_least=False),
 )
 
 
@@ -91,6 +94,7 @@ def _measure(config: RunConfig, scratch: Path) -> Iterator[list[Cost]]:
         "lightgcn": (scale.edges, lambda size: lightgcn(size, config.embeddings, seed)),
         "kmeans": (scale.entities, lambda size: kmeans(size, scale.clusters, dim, seed)),
         "prompts": (scale.prompt_users, lambda size: prompts(size, config.prompts, seed)),
+        "knowledge": (scale.knowledge_rows, lambda size: knowledge(size, config, scratch)),
     }
     for stage in scale.stages:
         sizes, measure = stages[stage]

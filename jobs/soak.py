@@ -27,8 +27,9 @@ import numpy as np
 import yaml
 
 from jobs import build_catalog, cli, group_entities, train_embeddings
+from jobs.processes import start_job
 from jobs.soak_checks import broken, rewritten, stored_parts
-from jobs.soak_faults import FAULTS, Fault, start_job
+from jobs.soak_faults import FAULTS, Fault
 from jobs.soak_shop import make_shop
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, ConfigError, DataError

@@ -1,24 +1,17 @@
-"""What `jobs.soak` does to a running job, and how it finds the job's processes.
-
-Processes are found in /proc, among the descendants of the job that the soak itself has started:
-nothing else is ever signalled.
-"""
+"""What `jobs.soak` does to a running job: only to processes that it has started itself."""
 
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from jobs.cli import ROOT
+from jobs.processes import actors_of
 from pipeline.parts import list_parts
 from pipeline.store import Store
 
 _LOOK = 0.02  # s between looks at processes
-_ACTOR = "ray::GenerationActor"  # what Ray calls the process of one
 
 
 @dataclass(frozen=True)
@@ -28,44 +21,6 @@ class Fault:
     name: str
     strike: Callable[[subprocess.Popen, Store], bool]  # says whether there was anything to strike
     codes: tuple[int, ...]  # besides 0, where the job was done before
-
-
-def start_job(module: str, arguments: Sequence[str], output: Path) -> subprocess.Popen:
-    """Start a job as a process of its own; what it says is added to `output`."""
-    command = [sys.executable, "-m", module, *arguments]
-    with output.open("ab") as file:
-        return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes that a process has started, and those that they have."""
-    parents: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        text = _read(stat)
-        if text:  # "pid (name) state parent ..."; a name may hold blanks and brackets
-            parent = int(text.rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(int(stat.parent.name))
-    found, open_ = [], [pid]
-    while open_:
-        children = parents.get(open_.pop(), [])
-        found += children
-        open_ += children
-    return found
-
-
-def actors_of(pid: int) -> list[int]:
-    """Those descendants of a job that hold a language model."""
-    return [
-        one for one in descendants(pid) if _read(Path(f"/proc/{one}/cmdline")).startswith(_ACTOR)
-    ]
-
-
-def _read(path: Path) -> str:
-    """Text of a file in /proc, empty if its process has ended."""
-    try:
-        return path.read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def kill_actor(job: subprocess.Popen, store: Store) -> bool:

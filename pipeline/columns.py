@@ -7,6 +7,8 @@ reports them with everything else that is wrong.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
+import logging
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +17,12 @@ import pyarrow.types as pt
 from pipeline.errors import DataError
 from pipeline.schemas import ATTRIBUTES
 
+log = logging.getLogger(__name__)
+
 _NUMBER = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?Z?$"
 _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}  # from here on a float skips integers; by bits
+_FEW_BROKEN = 0.01  # of a column; more is another encoding, not a broken value
 _MAP_ROWS = 65_536  # keeps the string offsets of one slice far below 2 GiB
 
 
@@ -35,28 +40,65 @@ def as_ids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
             f"{where}: ids are stored as {column.type}, and not all are whole numbers it holds "
             "exactly; store them as strings or integers"
         )
-    return as_text(column, where)
+    column = _as_string(column, where)
+    _, broken = _mended(column)
+    if broken:
+        raise DataError(
+            f"{where}: {len(broken)} ids are not UTF-8, the first in row {broken[0]}; convert the "
+            "file to UTF-8"
+        )
+    return column
 
 
 def as_text(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """Text of any scalar; whole floats lose their '.0', NaN becomes null, lists are joined by ', '.
 
+    A few values that are not UTF-8 (lone surrogates, cut characters) are mended: what cannot be
+    decoded becomes U+FFFD, and a warning says so.
+
     Raises:
-        DataError: the column holds structs, maps or undecodable bytes.
+        DataError: the column holds structs or maps, or many values are not UTF-8.
     """
     if pt.is_dictionary(column.type):
         return as_text(column.cast(column.type.value_type), where)
+    column, broken = _mended(_as_string(column, where))
+    if not broken:
+        return column
+    found = f"{where}: {len(broken)} of {len(column)} values are not UTF-8, the first in row"
+    if len(broken) > max(1.0, _FEW_BROKEN * len(column)):
+        raise DataError(f"{found} {broken[0]}; convert the file to UTF-8")
+    log.warning("%s %d; what cannot be read became \ufffd", found, broken[0])
+    return column
+
+
+def _mended(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[int]]:
+    """Strings with U+FFFD for what is not UTF-8, and the rows that had such.
+
+    Parquet and CSV readers take any bytes for UTF-8.
+    """
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        values = column.cast(pa.binary()).to_pylist()
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values]
+        pairs = enumerate(zip(values, texts, strict=True))
+        broken = [
+            row for row, (value, text) in pairs if text is not None and text.encode() != value
+        ]
+        return pa.chunked_array([pa.array(texts, pa.string())]), broken
+    return column, []
+
+
+def _as_string(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     try:
         if pt.is_list(column.type) or pt.is_large_list(column.type):
             column = pc.binary_join(column.cast(pa.list_(pa.string())), ", ")
         elif pt.is_floating(column.type):
             column = _without_non_finite(column)
             column = column.cast(pa.int64()) if _is_whole(column) else column
-        column = column.cast(pa.string())
-        column.validate(full=True)  # Parquet readers take any bytes for UTF-8
+        return column.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{where}: cannot be read as text ({error})") from error
-    return column
 
 
 def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
@@ -64,7 +106,7 @@ def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     if pt.is_dictionary(column.type):
         return as_numbers(column.cast(column.type.value_type), where)
     if _is_string(column.type):
-        trimmed = pc.utf8_trim_whitespace(column)
+        trimmed = pc.utf8_trim_whitespace(_mended(column)[0])
         readable = pc.match_substring_regex(trimmed, _NUMBER)
         column = pc.if_else(readable, trimmed, pa.scalar(None, trimmed.type))
     try:
@@ -83,6 +125,7 @@ def as_timestamps(column: pa.ChunkedArray, unit: str, where: str) -> pa.ChunkedA
         return as_timestamps(column.cast(column.type.value_type), unit, where)
     if pt.is_integer(column.type):
         return column.cast(pa.int64(), safe=False)
+    column = _mended(column)[0] if _is_string(column.type) else column
     if _is_string(column.type) and _looks_like_dates(column):
         column = _parsed_dates(column, where)
     if pt.is_timestamp(column.type) or pt.is_date(column.type):

@@ -201,12 +201,13 @@ class SweepSettings(Settings):
 class ScaleSettings(Settings):
     """`make bench-scale`: what a token, an edge, an entity costs at every size."""
 
-    stages: Choices[Literal["pools", "lookups", "lightgcn", "kmeans", "prompts"]] = [
+    stages: Choices[Literal["pools", "lookups", "lightgcn", "kmeans", "prompts", "knowledge"]] = [
         "pools",
         "lookups",
         "lightgcn",
         "kmeans",
         "prompts",
+        "knowledge",
     ]
     text_tokens: Count = 128
     texts_per_group: Count = 500
@@ -216,6 +217,7 @@ class ScaleSettings(Settings):
     entities: Choices[Count] = [10_000, 100_000, 1_000_000]
     clusters: Count = 256
     prompt_users: Choices[Count] = [10_000, 100_000]
+    knowledge_rows: Choices[Count] = [1_000, 10_000, 100_000]  # by a tiny model
 
 
 class ClusterSettings(Settings):

@@ -214,7 +214,9 @@ def _read_columns(file: Path, wanted: Sequence[str], name: str, remedy: str) -> 
         with pacsv.open_csv(file, parse_options=options) as reader:
             _require(wanted, reader.schema.names, where, remedy)
         strings = pacsv.ConvertOptions(
-            include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string())
+            include_columns=wanted,
+            column_types=dict.fromkeys(wanted, pa.string()),
+            check_utf8=False,  # a broken title is no reason to refuse a catalog; see `columns`
         )
         return pacsv.read_csv(file, parse_options=options, convert_options=strings)
     except (pa.ArrowInvalid, OSError) as error:

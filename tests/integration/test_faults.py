@@ -21,8 +21,8 @@ import yaml
 
 from jobs import build_catalog, generate_knowledge, group_entities, train_embeddings
 from jobs.cli import ROOT
+from jobs.processes import actors_of
 from jobs.soak_checks import broken, leftovers
-from jobs.soak_faults import actors_of
 from pipeline.parts import list_parts
 from pipeline.store import Store
 
@@ -459,7 +459,7 @@ def token_of(bench, letter):
 NODES = """
 import threading
 from ray.cluster_utils import Cluster
-from jobs.soak_faults import descendants
+from jobs.processes import descendants
 
 quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 4,
          "health_check_initial_delay_ms": 500}

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.columns import as_numbers, as_timestamps
 from pipeline.config import CatalogSettings
 from pipeline.errors import ConfigError, DataError
 from pipeline.readers import raw_files, read_raw
@@ -286,3 +287,52 @@ def test_movielens_files_of_our_own_are_cleaned(tmp_path):
     assert raw.interactions.to_pylist() == [
         {"user_id": "007", "item_id": "1", "rating": 3.5, "timestamp": 1_600_000_000}
     ]
+
+
+BROKEN = b"A \xed\xa0\x80 caf\xe9"  # a lone surrogate, and Latin-1
+
+
+def items_csv(tmp_path, rows):
+    path = tmp_path / "broken.csv"
+    path.write_bytes(b"item_id,title\n" + b"".join(b"%s,%s\n" % row for row in rows))
+    return path
+
+
+def as_parquet(path):
+    """The same table by a writer that does not look at its bytes."""
+    lines = [line.split(b",") for line in path.read_bytes().splitlines()[1:]]
+    columns = [pa.array(list(column), pa.binary()) for column in zip(*lines, strict=True)]
+    texts = [pa.Array.from_buffers(pa.string(), len(one), one.buffers()) for one in columns]
+    table = pa.table(texts, ["item_id", "title"])
+    parquet = path.with_suffix(".parquet")
+    pq.write_table(table, parquet)
+    return parquet
+
+
+@pytest.mark.parametrize("stored", [lambda path: path, as_parquet], ids=["csv", "parquet"])
+def test_a_title_that_is_not_utf8_is_mended_with_a_warning(tmp_path, settings_for, stored, caplog):
+    path = stored(items_csv(tmp_path, [(b"a", b"Good"), (b"b", BROKEN)]))
+    raw = read_raw(settings_for({}, {"items": {"path": path}}))
+    mended = "A \ufffd\ufffd\ufffd caf\ufffd"
+    assert raw.items["title"].to_pylist() == ["Good", mended]
+    assert "1 of 2 values are not UTF-8, the first in row 1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([(b"a\xe9", b"Good"), (b"b", b"Good")], id="an id"),
+        pytest.param([(b"a", b"caf\xe9"), (b"b", b"\xe9t\xe9")], id="another encoding"),
+    ],
+)
+def test_ids_and_files_in_another_encoding_are_refused(tmp_path, settings_for, rows):
+    path = items_csv(tmp_path, rows)
+    with pytest.raises(DataError, match="not UTF-8, the first in row 0; convert the file to UTF-8"):
+        read_raw(settings_for({}, {"items": {"path": path}}))
+
+
+def test_a_number_of_broken_bytes_is_no_number(settings_for):
+    raw = pa.array([b"3", b"\xff"], pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    assert as_numbers(pa.chunked_array([broken]), "here").to_pylist() == [3.0, None]
+    assert as_timestamps(pa.chunked_array([broken]), "s", "here").to_pylist() == [3, None]

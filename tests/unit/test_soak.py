@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from jobs import soak
+from jobs.processes import actors_of, descendants
 from jobs.soak_checks import broken, leftovers, rewritten, stored_parts
-from jobs.soak_faults import FAULTS, actors_of, descendants, tear_part, terminate
+from jobs.soak_faults import FAULTS, tear_part, terminate
 from jobs.soak_shop import make_shop
 from pipeline.config_file import load_config
 from pipeline.schemas import KNOWLEDGE
