@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model; 4 too many 
 """
 
 import argparse
+import errno
 import fcntl
 import logging
 import os
@@ -30,6 +31,7 @@ log = logging.getLogger("jobs")
 Job = Callable[..., None]  # of a RunConfig, a Store, and what `options` names
 View = Callable[..., int]  # of the same; returns an exit code
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.1  # s
 
 
@@ -138,7 +140,10 @@ def _code_of(job: Job, config: RunConfig, store: Store, signals: Sequence[int]) 
         if not signals:
             log.error("error: %s", error)
         return error.exit_code
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            log.error("error: %s; make room, and the same command goes on from here", error)
+            return DataError.exit_code
         if not signals:
             log.exception("unforeseen failure")
         return 1
@@ -159,10 +164,20 @@ def _only_job_in(root: Path) -> Iterator[None]:
                 f"{root} is being written by another job (process {file.read() or 'unknown'}); "
                 "wait for it, or set another `run` name"
             )
+        file.seek(0)
+        if left := file.read():
+            log.warning(
+                "process %s, the last to write here, ended without a word: it was killed, or its "
+                "machine was; going on from what it stored",
+                left,
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            file.truncate(0)  # whoever is killed leaves its number
 
 
 def _locked(file: TextIO) -> bool:

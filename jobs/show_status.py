@@ -86,7 +86,10 @@ def _who(root: Path) -> str:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return f"process {file.read() or 'unknown'} is writing it"
-    return "no job is running"
+        left = file.read()
+    return (
+        f"no job is running; process {left}, the last, was killed" if left else "no job is running"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

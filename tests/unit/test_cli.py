@@ -1,5 +1,6 @@
 """What a scheduler and a person get from a job: exit code, log, and one job at a time."""
 
+import errno
 import fcntl
 from pathlib import Path
 
@@ -87,3 +88,28 @@ def test_further_arguments_reach_the_job_by_name(config):
     arguments = ["--config", str(config), "--text", "She likes"]
     assert cli.main(job, None, arguments, options) == 0
     assert seen == [(None, "She likes")]
+
+
+def test_a_job_that_was_killed_is_told_of_by_the_next(config):
+    root = config.parent / "artifacts" / "r"
+    for _ in range(2):  # one that ends by itself leaves no trace
+        assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 0
+    assert "ended without a word" not in (root / "run.log").read_text()
+    (root / "lock").write_text("4242")
+    assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 0
+    assert (
+        "process 4242, the last to write here, ended without a word"
+        in (root / "run.log").read_text()
+    )
+    assert not (root / "lock").read_text()
+
+
+def test_a_full_disk_says_what_to_do(config, capsys):
+    def job(_, __):
+        raise OSError(errno.ENOSPC, "No space left on device", "part-00001.tmp")
+
+    assert cli.main(job, None, ["--config", str(config)]) == 3
+    said = capsys.readouterr().err
+    assert "part-00001.tmp" in said
+    assert "make room, and the same command goes on" in said
+    assert "Traceback" not in said

@@ -85,6 +85,7 @@ def test_who_is_writing_is_named(run, capsys):
         file.write("4711")
         file.flush()
         assert "process 4711 is writing it" in said(path, capsys)[1]
+    assert "process 4711, the last, was killed" in said(path, capsys)[1]
 
 
 def test_a_whole_run_is_told_by_the_exit_code(run, capsys, monkeypatch):
