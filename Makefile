@@ -17,6 +17,10 @@ INSTALLED := .venv/.installed
 WHEELS := .cache/wheels
 ASSETS := .cache/assets
 UNPACKED := $(ASSETS)/.unpacked
+# GGUF is slow to read: the demo's model is read once, here.
+CONVERT := from pathlib import Path; from pipeline.config_file import load_config; \
+	from pipeline.language_model import load_tokenizer; \
+	load_tokenizer(load_config(Path("conf/demo.yaml")).language_model)
 PACKAGES := pipeline retrieval_pools features jobs
 OPTIONS = --config $(CONFIG) $(ARGS)
 # A config that names none of the demo's assets runs without fetching them.
@@ -157,4 +161,6 @@ $(UNPACKED): conf/assets.txt | $(INSTALLED)
 	@rm -rf $(ASSETS) && mkdir -p $(ASSETS)/recbole
 	@cd .cache/unpacking && mv recbole/dataset_example ../assets/recbole/ && rm -r recbole && mv * ../assets/
 	@rm -r .cache/unpacking
+	@echo 'converting the language model (once, about a minute)'
+	@$(PY) -c '$(CONVERT)'
 	@touch $@
