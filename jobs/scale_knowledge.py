@@ -90,7 +90,7 @@ def _watched(folder: Path, rows: int) -> Cost:
     began = time.perf_counter()
     job = start_job("jobs.generate_knowledge", ["--config", str(folder / "scale.yaml")], output)
     facts = {"driver_mib": 0.0, "actor_mib": 0.0, "store_mib": 0.0}
-    core_seconds = 0.0
+    core_seconds, resident = 0.0, [0]
     while job.poll() is None:
         actors, others = actors_of(job.pid), descendants(job.pid)
         seen = {
@@ -100,10 +100,14 @@ def _watched(folder: Path, rows: int) -> Cost:
         }
         facts = {name: max(value, seen[name] / _MIB) for name, value in facts.items()}
         core_seconds = max(core_seconds, sum(_core_seconds(one) for one in [job.pid, *actors]))
+        resident.append(_kilobytes(job.pid, "VmRSS"))
         time.sleep(_LOOK)
     if job.returncode:
         raise ModelError(f"generation of {rows} rows failed: {output.read_text()[-2000:]}")
     seconds = time.perf_counter() - began
+    # Of the driver while rows are written: the second half of the time, without the very end.
+    written = resident[len(resident) // 2 : -len(resident) // 20]
+    facts["driver_drift_mib"] = (written[-1] - written[0]) / _MIB if written else 0.0
     peak = facts["driver_mib"] + facts["actor_mib"]
     return Cost("knowledge", "row", rows, rows, core_seconds, seconds, peak, peak, None, facts)
 

@@ -32,6 +32,7 @@ def config_file(tmp_path_factory):
             "entities": [4_000, 32_000],
             "clusters": 32,
             "prompt_users": [500, 4_000],
+            "knowledge_rows": [500, 1_200],
         },
     }
     path = folder / "scale.yaml"
@@ -60,7 +61,7 @@ def test_every_text_is_in_a_pool_at_every_size(done):
 
 def test_no_stage_costs_a_unit_much_more_at_the_larger_size(done):
     ratios = {name: value for name, value in done["totals"].items() if name.endswith("_ratio")}
-    assert len(ratios) == 8
+    assert len(ratios) == 10
     assert not {name: ratio for name, ratio in ratios.items() if ratio > GENEROUS}
 
 
@@ -94,3 +95,12 @@ def test_texts_that_fall_out_of_a_pool_are_an_error(config_file):
     log = (config_file.parent / "artifacts/short/run.log").read_text()
     assert "160 texts of 64 tokens were made, the pools hold" in log
     assert "raise pools.max_bytes" in log
+
+
+def test_generation_takes_no_memory_for_rows_that_are_written(done):
+    small, large = of_stage(done, "knowledge")
+    assert (small["units"], large["units"]) == (500, 1_200)
+    # Blocks are small, so nothing of them is in the object store.
+    assert large["facts"]["store_mib"] < 8
+    assert large["facts"]["actor_mib"] < 1.1 * small["facts"]["actor_mib"]
+    assert large["facts"]["driver_mib"] < 1.1 * small["facts"]["driver_mib"]
