@@ -35,6 +35,7 @@ from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.runs import open_run
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.encode_features")
@@ -107,7 +108,7 @@ def _carried(
     previous = config.refresh.previous
     if not previous:
         return nothing
-    earlier = Store(config.artifacts / previous)
+    earlier = open_run(config.artifacts, previous)
     if reason := why_not(earlier, settings):
         log.info("features: nothing is carried over from %s, since %s", previous, reason)
         return nothing

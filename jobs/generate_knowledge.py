@@ -17,7 +17,8 @@ keys are missing.
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def write_wave(config: RunConfig, store: Store, wave: int, identity: Identity) -
         missing.num_rows,
         tasks.num_rows - missing.num_rows,
     )
-    folder = store.path(pools.name) if pools else None
+    folder = partial(store.files.local, pools.name) if pools else None
     rule, tokenizer = wave_rule(config, wave), identity.tokenizer
     parts = _Parts(writer, config.generation.block_rows)
     try:
@@ -126,7 +127,7 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
         plan.name,
         len(rows),
         knowledge.num_rows,
-        earlier.root,
+        earlier.files.address,
         new,
         tasks.num_rows - len(rows) - new,
         gone,
@@ -187,7 +188,7 @@ def _generate(
     config: RunConfig,
     tasks: pa.Table,
     rule: str,
-    pools: Path | None,
+    pools: Callable[[], Path] | None,
     tokenizer: ChatTokenizer,
     what: str,
 ) -> Iterator[pa.Table]:

@@ -48,9 +48,14 @@ class GenerationActor:
     """Built once in a Ray worker, then called with several blocks of TASKS at a time."""
 
     def __init__(
-        self, config: RunConfig, rule: str, pools: Path | None, threads: int, board: str
+        self,
+        config: RunConfig,
+        rule: str,
+        pools: Callable[[], Path] | None,
+        threads: int,
+        board: str,
     ) -> None:
-        """`board` is the name of a `ProgressBoard`."""
+        """`pools` finds or fetches their folder here; `board` is the name of a `ProgressBoard`."""
         import torch
 
         self._config = config
@@ -58,7 +63,8 @@ class GenerationActor:
         # Ray would give an actor of one CPU a single thread.
         thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (threads,))
         tell = board_of(board).enter.remote
-        rows = thread.submit(self._load, rule, pools, tell).result()
+        folder = pools() if pools else None
+        rows = thread.submit(self._load, rule, folder, tell).result()
         self._engine = SharedEngine(rows, thread)
         tell("writing the first rows")
 

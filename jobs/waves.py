@@ -19,6 +19,7 @@ from pipeline.knowledge import PLAIN_WAVE, WaveIdentity, make_tasks, plan_waves
 from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
 from pipeline.prompts import Prompt, build_prompts, templates_hash
 from pipeline.refresh import in_tokens_of, with_previous_text
+from pipeline.runs import open_run
 from pipeline.store import Plan, Store
 
 CATALOG = ["users", "items", "interactions"]
@@ -58,7 +59,7 @@ def earlier_run(config: RunConfig) -> Store | None:
     """
     if not config.refresh.previous:
         return None
-    earlier = Store(config.artifacts / config.refresh.previous)
+    earlier = open_run(config.artifacts, config.refresh.previous)
     earlier.require("knowledge")
     return earlier
 
