@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TextIO
 
 from jobs.interruption import interruptible, shut_ray_down
+from jobs.lease import leased
+from jobs.remote_log import RUN_LOG, log_uploaded
 from jobs.run_record import as_recorded, record, require_run
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
@@ -153,10 +155,14 @@ def _code_of(
 def _only_job_in(store: Store) -> Iterator[None]:
     """Hold the lock of a run; it ends with the process, however that ends.
 
+    Of a remote run that is the lock of this machine's working copy; between machines there is a
+    lease. Who holds both may write the run's log.
+
     Raises:
         DataError: another job holds it.
     """
     root = store.root
+    lines = (root / RUN_LOG).stat().st_size
     with (root / "lock").open("a+") as file:
         if not _locked(file):
             file.seek(0)
@@ -167,7 +173,8 @@ def _only_job_in(store: Store) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        with leased(store), log_uploaded(store, lines):
+            yield
 
 
 def _locked(file: TextIO) -> bool:
@@ -187,7 +194,7 @@ def _logging_to(root: Path) -> Iterator[None]:
     """Log to the terminal and to `<run>/run.log`."""
     root.mkdir(parents=True, exist_ok=True)
     line = logging.Formatter("%(asctime)s %(name)-24s %(message)s", datefmt="%H:%M:%S")
-    handlers = [logging.StreamHandler(sys.stderr), logging.FileHandler(root / "run.log")]
+    handlers = [logging.StreamHandler(sys.stderr), logging.FileHandler(root / RUN_LOG)]
     for handler in handlers:
         handler.setFormatter(line)
     loggers = [logging.getLogger(name) for name in ("jobs", *PACKAGES)]

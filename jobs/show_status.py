@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from jobs import cli
+from jobs.lease import holder
+from jobs.remote_log import RUN_LOG
 from jobs.waves import (
     knowledge_name,
     last_wave,
@@ -20,6 +22,7 @@ from jobs.waves import (
     why_no_comparison,
 )
 from pipeline.config import RunConfig
+from pipeline.mirrored_files import MirroredFiles
 from pipeline.store import Store
 
 UNFINISHED = 6  # exit code
@@ -51,7 +54,7 @@ def lines(config: RunConfig, store: Store) -> Iterator[str]:
     skipped = _skipped(config, store)
     for name in datasets(config):
         yield f"  {name:<20} {skipped.get(name) or _state(store, name)}"
-    log, written = store.files.read("run.log"), store.files.written_at("run.log")
+    log, written = store.files.read(RUN_LOG), store.files.written_at(RUN_LOG)
     if log is not None and written is not None:
         last = log.decode(errors="replace").splitlines()[-1:]
         age = time.time() - written
@@ -76,6 +79,9 @@ def _state(store: Store, name: str) -> str:
 
 def _who(store: Store) -> str:
     """Who writes the run."""
+    if isinstance(store.files, MirroredFiles):
+        who = holder(store)
+        return f"{who} is writing it" if who else "no job is running"
     lock = store.root / "lock"
     if not lock.is_file():
         return "no job was ever started"
