@@ -81,7 +81,7 @@ class StoredFeatures:
     """
 
     def __init__(self, store: Store) -> None:
-        self._parts = list_parts(store.path("features"))
+        self._parts = list_parts(store.files.local("features"))
         self._starts = np.cumsum([0, *map(count_rows, self._parts)])
         self._latest: tuple[int, pa.Table] | None = None  # neighbours mostly lie in one part
         if self._starts[-1] != store.require("features").num_rows:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ModelError
+from pipeline.fetched import local_copy
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +23,15 @@ _OTHER_FRAMEWORKS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onn
 
 
 def locate_encoder(path: str) -> Path:
-    """The local folder of an encoder; a hub name is fetched once.
+    """The local folder of an encoder; a remote folder or a hub name is fetched once.
 
     Raises:
         ModelError: neither a folder nor a reachable hub name.
+        DataError: a remote folder is not there, or cannot be read.
     """
-    if Path(path).is_dir():
-        return Path(path)
+    folder = local_copy(path)
+    if folder.is_dir():
+        return folder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

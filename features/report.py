@@ -179,7 +179,7 @@ def _read_json(store: Store, name: str) -> dict[str, Any] | None:
     """`<name>/<name>.json` with NaN read as null; None where the dataset was not made."""
     if not store.is_consistent(name):
         return None
-    path = store.path(name) / f"{name}.json"
+    path = store.files.local(name) / f"{name}.json"
     try:
         return _strict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, json.JSONDecodeError) as error:

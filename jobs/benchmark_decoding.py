@@ -80,7 +80,7 @@ def run(config: RunConfig, store: Store) -> None:
     settings = {name: getattr(config, name) for name in ("benchmark", "engine", "generation")}
     settings |= {"drafts": config.drafts, "model": identity.model}
     plan = store.plan("benchmark", settings, inputs=["groups", pools.name])
-    folder = store.path(pools.name)
+    folder = store.files.local(pools.name)
     reference = load_model(config.language_model)
     measured = _measure(config, requests, folder, identity, reference)
     benchmark = _report(config, requests, measured, reference)

@@ -69,7 +69,7 @@ def run(config: RunConfig, store: Store) -> None:
     settings = {name: getattr(config, name) for name in _READ} | {"model": identity.model}
     plan = store.plan("refresh_benchmark", settings, inputs=["interactions", pools.name])
     with tempfile.TemporaryDirectory(prefix=".refresh-", dir=store.root) as scratch:
-        setting = refreshed(config, store, store.path(pools.name), Path(scratch), identity)
+        setting = refreshed(config, store, store.files.local(pools.name), Path(scratch), identity)
         records = [
             record
             for batch in config.benchmark.refresh_batch_sizes

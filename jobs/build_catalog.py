@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from jobs import cli
 from pipeline.catalog import Catalog, load_catalog
 from pipeline.config import CatalogSettings, RunConfig
+from pipeline.fetched import name_of
 from pipeline.readers import raw_files
 from pipeline.schemas import SPLITS
 from pipeline.store import Store
@@ -50,7 +51,7 @@ def _identities(settings: CatalogSettings) -> list[dict[str, Any]]:
 def _identity(file: Path) -> dict[str, Any]:
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"path": file.as_posix(), "size": file.stat().st_size, "sha256": digest}
+    return {"path": name_of(file), "size": file.stat().st_size, "sha256": digest}
 
 
 def _facts(catalog: Catalog) -> dict[str, Any]:

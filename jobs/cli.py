@@ -12,16 +12,19 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from jobs.interruption import interruptible, shut_ray_down
+from jobs.lease import leased
+from jobs.remote_log import RUN_LOG, log_uploaded
 from jobs.run_record import as_recorded, record, require_run
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
 from pipeline.errors import DataError, UserError
+from pipeline.runs import open_run
 from pipeline.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +53,7 @@ def main(
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    store = Store(config.artifacts / config.run)
+    store = open_run(config.artifacts, config.run)
     with _logging_to(store.root):
         return _run(partial(job, **given), config, store)
 
@@ -67,9 +70,9 @@ def look(
     """
     try:
         config, given = _parse(description, argv, options or {})
-        store = Store(config.artifacts / config.run)
-        require_run(config, store.root)
-        return view(as_recorded(config, store.root), store, **given)
+        store = open_run(config.artifacts, config.run)
+        require_run(config, store)
+        return view(as_recorded(config, store), store, **given)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -110,9 +113,9 @@ def read_config(arguments: argparse.Namespace) -> RunConfig:
 def _run(job: Job, config: RunConfig, store: Store) -> int:
     """Run `job` alone in its folder, and leave no Ray behind if it was stopped."""
     began = time.monotonic()
-    with interruptible() as signals:
+    with ExitStack() as held, interruptible() as signals:
         try:
-            code = _code_of(job, config, store, signals)
+            code = _code_of(job, config, store, signals, held)
         except KeyboardInterrupt:  # another than ours has no number: it goes on
             if not signals:
                 raise
@@ -121,21 +124,24 @@ def _run(job: Job, config: RunConfig, store: Store) -> int:
             log.error("interrupted; what is stored stays, the same command goes on from here")
             shut_ray_down()
             return 128 + signals[0]
-    if not code:
-        log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.root)
-    return code
+        if not code:
+            log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.files.address)
+        return code
 
 
-def _code_of(job: Job, config: RunConfig, store: Store, signals: Sequence[int]) -> int:
+def _code_of(
+    job: Job, config: RunConfig, store: Store, signals: Sequence[int], held: ExitStack
+) -> int:
     """Exit code of `job`; every failure ends up in the run's log.
 
-    Whatever fails after a signal fails because of it.
+    The lock goes to `held`, which outlives the last line of the log. Whatever fails after a signal
+    fails because of it.
     """
     try:
-        with _only_job_in(store.root):
-            config = as_recorded(config, store.root)
-            record(config, store.root)
-            job(config, store)
+        held.enter_context(_only_job_in(store))
+        config = as_recorded(config, store)
+        record(config, store)
+        job(config, store)
     except UserError as error:
         if not signals:
             log.error("error: %s", error)
@@ -151,12 +157,17 @@ def _code_of(job: Job, config: RunConfig, store: Store, signals: Sequence[int]) 
 
 
 @contextmanager
-def _only_job_in(root: Path) -> Iterator[None]:
+def _only_job_in(store: Store) -> Iterator[None]:
     """Hold the lock of a run; it ends with the process, however that ends.
+
+    Of a remote run that is the lock of this machine's working copy; between machines there is a
+    lease. Who holds both may write the run's log.
 
     Raises:
         DataError: another job holds it.
     """
+    root = store.root
+    lines = (root / RUN_LOG).stat().st_size
     with (root / "lock").open("a+") as file:
         if not _locked(file):
             file.seek(0)
@@ -175,7 +186,8 @@ def _only_job_in(root: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         try:
-            yield
+            with leased(store), log_uploaded(store, lines):
+                yield
         finally:
             file.truncate(0)  # whoever is killed leaves its number
 
@@ -197,7 +209,7 @@ def _logging_to(root: Path) -> Iterator[None]:
     """Log to the terminal and to `<run>/run.log`."""
     root.mkdir(parents=True, exist_ok=True)
     line = logging.Formatter("%(asctime)s %(name)-24s %(message)s", datefmt="%H:%M:%S")
-    handlers = [logging.StreamHandler(sys.stderr), logging.FileHandler(root / "run.log")]
+    handlers = [logging.StreamHandler(sys.stderr), logging.FileHandler(root / RUN_LOG)]
     for handler in handlers:
         handler.setFormatter(line)
     loggers = [logging.getLogger(name) for name in ("jobs", *PACKAGES)]

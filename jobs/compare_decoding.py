@@ -71,7 +71,7 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("comparison: no rows, since %s", reason)
         return
     tasks = _sample(config, store, identity)
-    outcomes = _measure(config, tasks, store.path(pools.name), identity.tokenizer)
+    outcomes = _measure(config, tasks, store.files.local(pools.name), identity.tokenizer)
     comparison = _summary(config, store, tasks, outcomes, identity.tokenizer)
     for arm in comparison["arms"]:
         log.info(

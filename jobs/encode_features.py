@@ -36,6 +36,7 @@ from jobs.encoding_actor import EncodingActor
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.parts import read_parts
+from pipeline.runs import open_run
 from pipeline.schemas import FEATURES
 from pipeline.store import Store
 
@@ -110,7 +111,7 @@ def _carried(
     previous = config.refresh.previous
     if not previous:
         return nothing
-    earlier = Store(config.artifacts / previous)
+    earlier = open_run(config.artifacts, previous)
     if reason := why_not(earlier, settings):
         log.info("features: nothing is carried over from %s, since %s", previous, reason)
         return nothing

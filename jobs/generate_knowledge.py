@@ -18,6 +18,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +84,7 @@ def write_wave(
         missing.tasks.num_rows,
         opened.tasks.num_rows - missing.tasks.num_rows,
     )
-    folder = store.path(pools.name) if pools else None
+    folder = partial(store.files.local, pools.name) if pools else None
     parts = _Parts(writer, config.generation.block_rows)
     try:
         for rows in writers.write(missing, wave_rule(config, wave), folder, plan.name):
@@ -125,7 +126,7 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
         plan.name,
         len(rows),
         knowledge.num_rows,
-        earlier.root,
+        earlier.files.address,
         new,
         tasks.num_rows - len(rows) - new,
         gone,

@@ -56,10 +56,14 @@ class GenerationActor:
         self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (threads,))
         self._engine: Engine | None = None
 
-    def begin(self, rule: str, pools: Path | None, board: str) -> None:
-        """Make ready for a wave. `board` is the name of a `ProgressBoard`."""
+    def begin(self, rule: str, pools: Callable[[], Path] | None, board: str) -> None:
+        """Make ready for a wave.
+
+        `pools` finds or fetches their folder here; `board` is the name of a `ProgressBoard`.
+        """
         tell = board_of(board).enter.remote
-        rows = self._thread.submit(self._ready, rule, pools, tell).result()
+        folder = pools() if pools else None
+        rows = self._thread.submit(self._ready, rule, folder, tell).result()
         self._rows = SharedEngine(rows, self._thread)
         tell("writing the first rows")
 

@@ -41,9 +41,9 @@ def run(config: RunConfig, store: Store, group: str | None = None, text: str | N
     """Print the pools of the latest wave that has any; return 0."""
     tokenizer = load_tokenizer(config.language_model)
     name = _latest(config, store)
-    pools = open_pools(store.path(name), tokenizer.fingerprint)
+    pools = open_pools(store.files.local(name), tokenizer.fingerprint)
     chosen = _group_of(pools, group, name)
-    print(f"{store.path(name)}: {pools.bytes_per_token:.1f} bytes per token")
+    print(f"{store.files.address}/{name}: {pools.bytes_per_token:.1f} bytes per token")
     print("\n".join(_table(pools)))
     print(f"\nWhat {chosen} repeats most, {_PHRASES} phrases of 4 tokens or more:")
     print("\n".join(_phrases(pools, chosen, tokenizer)))
@@ -62,8 +62,8 @@ def _latest(config: RunConfig, store: Store) -> str:
         if store.manifest(name) is not None:
             return name
     raise DataError(
-        f"{store.root} has no pools; run the job generate_knowledge or build_pools, or set "
-        "another `run` name"
+        f"{store.files.address} has no pools; run the job generate_knowledge or build_pools, or "
+        "set another `run` name"
     )
 
 

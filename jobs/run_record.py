@@ -6,63 +6,60 @@ binds once knowledge rests on it: changed after that, it would set all of the ru
 
 import json
 import logging
-from pathlib import Path
 
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
-from pipeline.parts import write_atomically
-from pipeline.store import MANIFEST, Store
+from pipeline.runs import RECORD, open_run, runs_in
+from pipeline.store import Store
 
 log = logging.getLogger("jobs.run_record")
 
-RECORD = "run.json"
 
-
-def as_recorded(config: RunConfig, root: Path) -> RunConfig:
-    """`config` with the earlier run that the folder `root` names, where it names none itself.
+def as_recorded(config: RunConfig, store: Store) -> RunConfig:
+    """`config` with the earlier run that the folder of `store` names, where it names none itself.
 
     Raises:
         ConfigError: the run has knowledge, and the config makes it another kind of run.
         DataError: the record is damaged.
     """
-    named, recorded = config.refresh.previous, _recorded(root)
-    if named == recorded or not _has_knowledge(root):
+    named, recorded = config.refresh.previous, _recorded(store)
+    if named == recorded or not _has_knowledge(store):
         return config
-    path = root / RECORD
+    place = store.files.address
     if named is None and recorded != config.run:
-        log.info("%s is a refresh of %s, as its %s says", root, recorded, RECORD)
+        log.info("%s is a refresh of %s, as its %s says", place, recorded, RECORD)
         refresh = config.refresh.model_copy(update={"previous": recorded})
         return config.model_copy(update={"refresh": refresh})
     if recorded == config.run:
         raise ConfigError(
-            f"{path} makes {config.run} a refresh of itself; write another name there"
+            f"{place}/{RECORD} makes {config.run} a refresh of itself; write another name there"
         )
-    if not path.is_file() and _is_refresh(root):
+    if store.files.read(RECORD) is None and _is_refresh(store):
         return config  # made before runs had records: the config is believed
     what = f"a refresh of {recorded}" if recorded else "a first run, which it would replace"
     raise ConfigError(
-        f"refresh.previous is {named}, but {root} is {what}; set another `run` (in "
+        f"refresh.previous is {named}, but {place} is {what}; set another `run` (in "
         "`make refresh`: RUN), or leave refresh.previous out to go on with this one"
     )
 
 
-def record(config: RunConfig, root: Path) -> None:
-    """Write down what the run in `root` is, unless it stands there.
+def record(config: RunConfig, store: Store) -> None:
+    """Write down what the run of `store` is, unless it stands there.
 
     Raises:
         ConfigError: it is a refresh of nobody knows what.
         DataError: it is a refresh, and the earlier run does not exist or has not finished.
     """
     previous = config.refresh.previous
-    if (root / RECORD).is_file() and _recorded(root) == previous:
+    if store.files.read(RECORD) is not None and _recorded(store) == previous:
         return
-    if previous is None and _is_refresh(root):
+    if previous is None and _is_refresh(store):
         raise ConfigError(
-            f"{root} is a refresh, and has no {RECORD} that says of what; set refresh.previous, or "
-            "another `run`"
+            f"{store.files.address} is a refresh, and has no {RECORD} that says of what; set "
+            "refresh.previous, or another `run`"
         )
     require_previous(config)
-    write_atomically(root / RECORD, json.dumps({"previous": previous}).encode())
+    store.files.write(RECORD, json.dumps({"previous": previous}).encode())
 
 
 def require_previous(config: RunConfig) -> None:
@@ -72,10 +69,10 @@ def require_previous(config: RunConfig) -> None:
         DataError: it does not exist or has not finished; those that have are named.
     """
     previous = config.refresh.previous
-    if previous is None or Store(config.artifacts / previous).manifest("knowledge") is not None:
+    if previous is None or _is_finished(config, previous):
         return
     found = [name for name in runs_in(config.artifacts) if name != config.run]
-    done = [name for name in found if (config.artifacts / name / "knowledge" / MANIFEST).is_file()]
+    done = [name for name in found if _is_finished(config, name)]
     raise DataError(
         f"refresh.previous (in `make refresh`: PREVIOUS) is {previous}, but {config.artifacts}/ "
         f"has no such finished run; there are: {_listed(done)}. A refresh that was begun names "
@@ -83,50 +80,45 @@ def require_previous(config: RunConfig) -> None:
     )
 
 
-def require_run(config: RunConfig, root: Path) -> None:
+def _is_finished(config: RunConfig, run: str) -> bool:
+    return open_run(config.artifacts, run).manifest("knowledge") is not None
+
+
+def require_run(config: RunConfig, store: Store) -> None:
     """Check that a run is there to be looked at.
 
     Raises:
         DataError: there is no such run; those that exist are named.
     """
-    if not root.is_dir():
+    if not store.files.exists():
         found = _listed(runs_in(config.artifacts))
         raise DataError(f"no such run: {config.run}; in {config.artifacts}/ there are: {found}")
-
-
-def runs_in(artifacts: Path) -> list[str]:
-    """Names of the runs in a folder: of all that hold a record or a dataset."""
-    return sorted(
-        folder.name
-        for folder in artifacts.glob("*/")
-        if (folder / RECORD).is_file() or any(folder.glob(f"*/{MANIFEST}"))
-    )
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _recorded(root: Path) -> str | None:
+def _recorded(store: Store) -> str | None:
     """The earlier run that the record names."""
-    path = root / RECORD
-    if not path.is_file():
+    data = store.files.read(RECORD)
+    if data is None:
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["previous"]
+        return json.loads(data.decode())["previous"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f'{path} is damaged ({error}); write {{"previous": null}} into it, or the name of the '
-            "run that this one refreshes"
+            f'{store.files.address}/{RECORD} is damaged ({error}); write {{"previous": null}} into '
+            "it, or the name of the run that this one refreshes"
         ) from error
 
 
-def _has_knowledge(root: Path) -> bool:
+def _has_knowledge(store: Store) -> bool:
     """Whether a wave has been begun."""
-    return any((root / name).exists() for name in ("waves", "knowledge"))
+    return any(store.files.has_folder(name) for name in ("waves", "knowledge"))
 
 
-def _is_refresh(root: Path) -> bool:
+def _is_refresh(store: Store) -> bool:
     """Whether the knowledge of a run goes on from an earlier one's."""
-    first = Store(root).manifest("waves/0/knowledge")
+    first = store.manifest("waves/0/knowledge")
     return first is not None and "earlier" in first.settings

@@ -10,9 +10,10 @@ import fcntl
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from jobs import cli
+from jobs.lease import holder
+from jobs.remote_log import RUN_LOG
 from jobs.waves import (
     knowledge_name,
     last_wave,
@@ -21,7 +22,7 @@ from jobs.waves import (
     why_no_comparison,
 )
 from pipeline.config import RunConfig
-from pipeline.parts import count_rows, list_parts
+from pipeline.mirrored_files import MirroredFiles
 from pipeline.store import Store
 
 UNFINISHED = 6  # exit code
@@ -49,14 +50,14 @@ def run(config: RunConfig, store: Store) -> int:
 def lines(config: RunConfig, store: Store) -> Iterator[str]:
     """The status for a terminal."""
     previous = config.refresh.previous
-    yield f"{store.root}{f', a refresh of {previous}' if previous else ''}: {_who(store.root)}"
+    yield f"{store.files.address}{f', a refresh of {previous}' if previous else ''}: {_who(store)}"
     skipped = _skipped(config, store)
     for name in datasets(config):
         yield f"  {name:<20} {skipped.get(name) or _state(store, name)}"
-    log = store.root / "run.log"
-    if log.is_file():
-        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-        age = time.time() - log.stat().st_mtime
+    log, written = store.files.read(RUN_LOG), store.files.written_at(RUN_LOG)
+    if log is not None and written is not None:
+        last = log.decode(errors="replace").splitlines()[-1:]
+        age = time.time() - written
         yield f"last line of run.log, {age:.0f} s ago: {last[0] if last else '(empty)'}"
 
 
@@ -72,13 +73,16 @@ def _state(store: Store, name: str) -> str:
     if manifest is not None:
         stale = "" if store.is_consistent(name) else ", from older inputs"
         return f"{manifest.num_rows} rows, {manifest.created}, {manifest.seconds:.0f} s{stale}"
-    stored = sum(map(count_rows, list_parts(store.path(name))))
-    return f"unfinished, {stored} rows stored" if store.path(name).is_dir() else "-"
+    stored = store.files.stored_rows(name)
+    return "-" if stored is None else f"unfinished, {stored} rows stored"
 
 
-def _who(root: Path) -> str:
+def _who(store: Store) -> str:
     """Who writes the run."""
-    lock = root / "lock"
+    if isinstance(store.files, MirroredFiles):
+        who = holder(store)
+        return f"{who} is writing it" if who else "no job is running"
+    lock = store.root / "lock"
     if not lock.is_file():
         return "no job was ever started"
     with lock.open() as file:

@@ -91,7 +91,7 @@ def _rules(
         held_out = random.permutation(np.flatnonzero(~texts.is_past & (texts.kinds == kind)))
         rows = held_out[: config.sweep.rule_rows]
         requests[kind] = [texts.recordings[row].request for row in rows]
-    return measure_rules(config, requests, store.path(pools.name), identity.tokenizer)
+    return measure_rules(config, requests, store.files.local(pools.name), identity.tokenizer)
 
 
 def _decoding(config: RunConfig, identity: Identity) -> tuple[Stops, CostTable | None]:

@@ -26,6 +26,7 @@ from pipeline.knowledge import (
 from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
 from pipeline.prompts import Prompts, templates_hash
 from pipeline.refresh import EarlierTexts, in_tokens_of
+from pipeline.runs import open_run
 from pipeline.store import Plan, Store
 
 CATALOG = ["users", "items", "interactions"]
@@ -69,7 +70,7 @@ def earlier_run(config: RunConfig) -> Store | None:
     """
     if not config.refresh.previous:
         return None
-    earlier = Store(config.artifacts / config.refresh.previous)
+    earlier = open_run(config.artifacts, config.refresh.previous)
     earlier.require("knowledge")
     return earlier
 

@@ -32,7 +32,9 @@ def run(config: RunConfig, store: Store) -> None:
     """
     for name in REQUIRED:
         if store.manifest(name) is not None and not store.is_consistent(name):
-            raise DataError(f"{store.path(name)} was made from older inputs; run its job again")
+            raise DataError(
+                f"{store.files.address}/{name} was made from older inputs; run its job again"
+            )
     made = [name for name in OPTIONAL if store.is_consistent(name)]
     for name in set(OPTIONAL) - set(made):
         if store.manifest(name) is not None:
@@ -41,7 +43,7 @@ def run(config: RunConfig, store: Store) -> None:
     reason = "" if "comparison" in made else why_no_comparison(config, store)
     settings = {"previous": previous, "no_comparison": reason}
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
-    page = store.path("report") / "report.html"
+    page = f"{store.files.address}/report/report.html"
     if plan.is_done:
         log.info("report: up to date, %s", page)
         return

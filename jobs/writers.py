@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -45,10 +45,12 @@ class Writers:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def write(self, wave: Wave, rule: str, pools: Path | None, what: str) -> Iterator[pa.Table]:
+    def write(
+        self, wave: Wave, rule: str, pools: Callable[[], Path] | None, what: str
+    ) -> Iterator[pa.Table]:
         """Rows of KNOWLEDGE for all tasks of `wave`, as the actors finish them.
 
-        They draft from the folder `pools`; progress is logged as that of `what`.
+        They draft from the folder that `pools` gives; progress is logged as that of `what`.
 
         Raises:
             ModelError: a configured model cannot be used.

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
-from pipeline.settings import Choices, Count, FilePath, Positive, Settings, Share
+from pipeline.locations import Location, ModelLocation
+from pipeline.settings import Choices, Count, Positive, Settings, Share
 
 _RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
@@ -17,7 +18,7 @@ _RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 class TableSettings(Settings):
     """One of the user's own tables: a Parquet or CSV file, or a folder of Parquet files."""
 
-    path: FilePath
+    path: Location
     columns: dict[str, str] = {}  # our column -> their column, where the names differ
     attributes: list[str] = []  # their columns kept as attributes, under their own names
 
@@ -55,7 +56,7 @@ class CatalogSettings(Settings):
     """Where users, items and interactions come from."""
 
     source: Literal["movielens", "tables"] = "tables"
-    path: FilePath | None = None  # source: movielens; the folder that holds ml-100k.inter
+    path: Location | None = None  # source: movielens; the folder that holds ml-100k.inter
     tables: TablesSettings | None = None  # source: tables
     max_users: Count | None = None  # keep the most active users only
     max_items: Count | None = None  # keep the most rated items only
@@ -140,9 +141,9 @@ class RefreshSettings(Settings):
 
 
 class EncoderSettings(Settings):
-    """A sentence-transformers model: folder or hub name."""
+    """A sentence-transformers model: a hub name, or a local or remote folder."""
 
-    path: str
+    path: ModelLocation
     batch_size: Count = 64
     max_tokens: Count = 256
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -233,7 +234,7 @@ class RunConfig(Settings):
 
     run: Annotated[str, Field(pattern=_RUN_NAME)]
     seed: Annotated[int, Field(ge=0)] = 2026
-    artifacts: FilePath = Path("artifacts")
+    artifacts: Location = Path("artifacts")  # of an object store: .cache/working/ is a copy
     catalog: CatalogSettings
     embeddings: EmbeddingSettings = EmbeddingSettings()
     groups: GroupSettings = GroupSettings()

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.config import RunConfig, Settings
 from pipeline.errors import ConfigError
+from pipeline.locations import without_secrets
 
 
 class _Loader(yaml.SafeLoader):
@@ -37,7 +38,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        raise ConfigError(without_secrets(f"{path} is not valid YAML: {error}")) from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
     overrides = list(overrides)
@@ -46,7 +47,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_complaint(path, error, overrides)) from error
+        raise ConfigError(without_secrets(_complaint(path, error, overrides))) from None
 
 
 def _complaint(path: Path, error: ValidationError, overrides: Sequence[str]) -> str:
@@ -75,6 +76,7 @@ def _is_to_blame(override: str, problem: Mapping[str, Any]) -> bool:
 
 def _apply_override(tree: dict[str, Any], override: str) -> None:
     dotted, equals, text = override.partition("=")
+    override = without_secrets(override)
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set takes section.key=value, got {override!r}")
@@ -87,7 +89,8 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     try:
         node[keys[-1]] = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
+        message = without_secrets(f"--set {override}: the value is not valid YAML: {error}")
+        raise ConfigError(message) from None
 
 
 def _explain(problem: Mapping[str, Any]) -> str:

@@ -4,13 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from pipeline.locations import ModelLocation
 from pipeline.settings import Choices, Count, Positive, Settings, Share
 
 
 class LanguageModelSettings(Settings):
-    """Any Hugging Face causal LM: a folder (with `gguf_file` inside) or a hub name."""
+    """Any Hugging Face causal LM: hub name, or folder, local or remote (with `gguf_file` in it)."""
 
-    path: str
+    path: ModelLocation
     gguf_file: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -20,7 +20,9 @@ from transformers.utils import logging as transformers_logging
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.engine.runner import sliding_windows
 from pipeline.errors import ModelError
+from pipeline.fetched import local_copy
 from pipeline.gguf_cache import converted_folder
+from pipeline.locations import is_remote
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +146,7 @@ def require_model_files(settings: LanguageModelSettings, section: str) -> None:
     Raises:
         ModelError: the GGUF file, the weights or the configuration are missing.
     """
-    folder = Path(settings.path)
+    folder = local_copy(settings.path)
     if settings.gguf_file is not None:
         if not (folder / settings.gguf_file).is_file():
             raise ModelError(_no_gguf_file(folder / settings.gguf_file, section))
@@ -166,7 +168,7 @@ def _no_gguf_file(file: Path, section: str) -> str:
 
 def model_fingerprint(settings: LanguageModelSettings) -> str:
     """Identity of the model: content of its weight and configuration files, and the dtype."""
-    folder = Path(settings.path)
+    folder = local_copy(settings.path)
     digest = hashlib.sha256(f"{settings.dtype}".encode())
     if not folder.is_dir():  # a hub name
         digest.update(settings.path.encode())
@@ -184,9 +186,10 @@ def _model_files(folder: Path) -> list[Path]:
 
 
 def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
-    path = settings.path
+    folder = local_copy(settings.path)
+    path = str(folder) if is_remote(settings.path) else settings.path
     if settings.gguf_file is not None:
-        file = Path(settings.path) / settings.gguf_file
+        file = folder / settings.gguf_file
         if not file.is_file():
             raise ModelError(_no_gguf_file(file, "language_model"))
         path = str(converted_folder(file, settings.dtype, model_fingerprint(settings)))

@@ -18,8 +18,8 @@ from pipeline.errors import DataError
 from pipeline.schemas import with_vector_width
 
 
-def append_part(folder: Path, table: pa.Table, schema: pa.Schema, name: str) -> None:
-    """Store `table` as the next part in `folder`; `name` is the dataset's, for errors.
+def append_part(folder: Path, table: pa.Table, schema: pa.Schema, name: str) -> Path:
+    """Store `table` as the next part in `folder`, and name it; `name` is the dataset's, for errors.
 
     Raises:
         DataError: the table does not fit `schema`.
@@ -31,6 +31,7 @@ def append_part(folder: Path, table: pa.Table, schema: pa.Schema, name: str) -> 
     pq.write_table(conform(table, schema, name), temporary, compression="zstd")
     sync(temporary)
     temporary.rename(part)
+    return part
 
 
 def conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
@@ -59,9 +60,10 @@ def count_rows(part: Path) -> int:
         raise damaged(part, error) from error
 
 
-def damaged(file: Path, error: Exception) -> DataError:
-    """The error that names a file which cannot be read."""
-    return DataError(f"{file} is damaged ({error}); move {file.parent} away and run again")
+def damaged(file: Path | str, error: Exception) -> DataError:
+    """The error that names a file which cannot be read, by its path or its URI."""
+    folder = str(file).rpartition("/")[0]
+    return DataError(f"{file} is damaged ({error}); move {folder} away and run again")
 
 
 def list_parts(folder: Path) -> list[Path]:
@@ -104,10 +106,10 @@ def content_hash(folder: Path, leave_out: Collection[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+def parse_json(data: bytes, path: Path | str) -> dict[str, Any]:
+    """The object in the JSON file at `path`, a path or a URI, which holds `data`."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(data.decode())
     except ValueError as error:  # not JSON, or not even UTF-8
         raise damaged(path, error) from error
 

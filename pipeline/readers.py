@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pipeline.columns import as_attributes, as_ids, as_numbers, as_text, as_timestamps
 from pipeline.config import CatalogSettings, TableSettings
 from pipeline.errors import ConfigError, DataError
+from pipeline.fetched import local_copy
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "users": ("user_id",),
@@ -125,14 +126,15 @@ def _their_columns(name: str, table: TableSettings) -> dict[str, str]:
 def _own_files(name: str, table: TableSettings) -> list[Path]:
     """The file itself, or the Parquet files under a folder in order of their names."""
     where = f"catalog.tables.{name}.path"
-    if table.path.is_file():
-        return [table.path]
-    if not table.path.is_dir():
+    path = local_copy(table.path)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
         raise DataError(f"{where}: {table.path} does not exist; correct the path")
     files = sorted(
         file
-        for file in table.path.rglob("*.parquet")
-        if not any(part.startswith((".", "_")) for part in file.relative_to(table.path).parts)
+        for file in path.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not files:
         raise DataError(f"{where}: no *.parquet file in the folder {table.path}; correct the path")
@@ -152,7 +154,7 @@ def _read_movielens(name: str, settings: CatalogSettings) -> pa.Table:
 
 def _movielens_file(name: str, settings: CatalogSettings) -> Path:
     assert settings.path is not None  # CatalogSettings checks it
-    file = settings.path / f"ml-100k{_MOVIELENS_FILES[name]}"
+    file = local_copy(settings.path) / f"ml-100k{_MOVIELENS_FILES[name]}"
     if not file.is_file():
         raise DataError(f"catalog.path: {file} does not exist; run `make assets` or correct it")
     return file

@@ -1,6 +1,5 @@
 """What all sections of a config have in common."""
 
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -8,7 +7,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
-FilePath = Annotated[Path, Field(strict=False)]  # YAML gives a string
 Choice = TypeVar("Choice")
 
 

@@ -5,6 +5,7 @@ which is written last: no manifest, no dataset. A dataset is *current* while its
 hash of its settings, its schema version and the versions of its inputs, is the one wanted; a
 version is a fingerprint and a hash of the files.
 A dataset that is not current is moved to `artifacts/<run>/superseded/`, never deleted.
+Of a run with remote artifacts the folder is a working copy; see `pipeline.mirrored_files`.
 """
 
 import hashlib
@@ -21,22 +22,22 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from pipeline.errors import DataError
+from pipeline.mirror import Mirror
+from pipeline.mirrored_files import MirroredFiles
 from pipeline.parts import (
     append_part,
     content_hash,
     count_rows,
     damaged,
     list_parts,
-    read_json,
+    parse_json,
     read_parts,
     write_atomically,
 )
+from pipeline.run_files import BUILDING, MANIFEST, RunFiles
 from pipeline.schemas import SCHEMAS
 
 log = logging.getLogger(__name__)
-
-MANIFEST = "manifest.json"
-_BUILDING = "building.json"  # marks an unfinished dataset and the fingerprint it is built for
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class Plan:
         self._write_manifest(temporary, num_rows, facts)
         self.store.set_aside(self.name)
         temporary.rename(target)
+        self.store.files.publish_all(self.name)
 
     def open_writer(self) -> "DatasetWriter":
         """Write part by part; parts that an interrupted run left are kept and can be read."""
@@ -118,7 +120,7 @@ class Plan:
             dict(facts or {}),
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             round(time.monotonic() - self.began, 1),
-            content_hash(folder, [MANIFEST, _BUILDING]),
+            content_hash(folder, [MANIFEST, BUILDING]),
         )
         write_atomically(folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode())
 
@@ -130,20 +132,22 @@ class DatasetWriter:
         self._plan = plan
         self._folder = plan.store.path(plan.name)
         self._schema = SCHEMAS[_table_of(plan.name)][0]
+        self._files = plan.store.files
         if self._building_for() != plan.fingerprint:
             plan.store.set_aside(plan.name)
-            self._folder.mkdir(parents=True)
             marker = json.dumps({"fingerprint": plan.fingerprint}).encode()
-            write_atomically(self._folder / _BUILDING, marker)
+            self._files.write(f"{plan.name}/{BUILDING}", marker)
+        else:
+            self._files.take_over(plan.name)
 
     def _building_for(self) -> str | None:
-        marker = self._folder / _BUILDING
-        return read_json(marker)["fingerprint"] if marker.is_file() else None
+        marker = self._files.read(f"{self._plan.name}/{BUILDING}")
+        where = f"{self._files.address}/{self._plan.name}/{BUILDING}"
+        return None if marker is None else parse_json(marker, where)["fingerprint"]
 
     def clear(self) -> None:
         """Drop the parts of an interrupted run."""
-        for part in self.parts():
-            part.unlink()
+        self._files.remove(*self.parts())
 
     def existing(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows that are already stored, with all columns or those named."""
@@ -151,13 +155,14 @@ class DatasetWriter:
 
     def append(self, table: pa.Table) -> None:
         """Store `table` as the next part."""
-        append_part(self._folder, table, self._schema, self._plan.name)
+        self._files.publish(append_part(self._folder, table, self._schema, self._plan.name))
 
     def finish(self, facts: Mapping[str, Any] | None = None) -> None:
         """Declare the dataset complete."""
         rows = sum(count_rows(part) for part in self.parts())
         self._plan._write_manifest(self._folder, rows, facts)
-        (self._folder / _BUILDING).unlink()
+        self._files.publish(self._folder / MANIFEST)
+        self._files.remove(self._folder / BUILDING)
 
     def parts(self) -> list[Path]:
         """Files that are already stored."""
@@ -167,11 +172,13 @@ class DatasetWriter:
 class Store:
     """The datasets of one run."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mirror: Mirror | None = None) -> None:
+        """`root` is the run's folder, or a working copy of the remote one that `mirror` opens."""
         self.root = root
+        self.files = MirroredFiles(root, mirror) if mirror else RunFiles(root)
 
     def path(self, name: str) -> Path:
-        """Folder of a dataset."""
+        """Folder that a dataset is written in; `files.local` makes sure of what is read."""
         return self.root / name
 
     def plan(
@@ -189,11 +196,14 @@ class Store:
 
     def manifest(self, name: str) -> Manifest | None:
         """The manifest of a complete dataset, else None."""
-        path = self.path(name) / MANIFEST
-        if not path.is_file():
+        data, path = (
+            self.files.read(f"{name}/{MANIFEST}"),
+            f"{self.files.address}/{name}/{MANIFEST}",
+        )
+        if data is None:
             return None
         try:
-            return Manifest(**read_json(path))
+            return Manifest(**parse_json(data, path))
         except TypeError as error:
             raise damaged(path, error) from error
 
@@ -214,7 +224,8 @@ class Store:
         manifest = self.manifest(name)
         if manifest is None:
             raise DataError(
-                f"{self.path(name)} has not been made (or not finished); run the job that writes it"
+                f"{self.files.address}/{name} has not been made (or not finished); run the job "
+                "that writes it"
             )
         return manifest
 
@@ -229,8 +240,8 @@ class Store:
         rows = self.require(name).num_rows
         if table.num_rows != rows:
             raise DataError(
-                f"{self.path(name)} holds {table.num_rows} rows, its manifest says {rows}: a part "
-                "was lost or added; move the folder away and run again"
+                f"{self.files.address}/{name} holds {table.num_rows} rows, its manifest says "
+                f"{rows}: a part was lost or added; move the folder away and run again"
             )
         return table
 
@@ -244,21 +255,16 @@ class Store:
         version = SCHEMAS[_table_of(name)][1]
         if manifest.schema_version != version:
             raise DataError(
-                f"{self.path(name)} has schema version {manifest.schema_version}, this program "
-                f"reads {version}; set another `run` name or move the folder away"
+                f"{self.files.address}/{name} has schema version {manifest.schema_version}, this "
+                f"program reads {version}; set another `run` name or move the folder away"
             )
-        return list_parts(self.path(name))
+        return list_parts(self.files.local(name))
 
     def set_aside(self, name: str) -> None:
         """Move whatever stands in a dataset's place to `superseded/`; say so."""
-        folder = self.path(name)
-        if not folder.exists():
-            return
-        stamp = f"{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 1_000_000:06d}"
-        aside = self.root / "superseded" / f"{name.replace('/', '-')}-{stamp}"
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        folder.rename(aside)
-        log.info("%s was made with other settings or inputs; moved to %s", folder, aside)
+        if aside := self.files.set_aside(name):
+            place = f"{self.files.address}/{name}"
+            log.info("%s was made with other settings or inputs; moved to %s", place, aside)
 
 
 def fingerprint(value: Any) -> str:

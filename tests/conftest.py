@@ -1,5 +1,10 @@
-"""Tiny random models and drafters for the tests of everything that decodes."""
+"""Tiny random models and drafters for everything that decodes, and an object store on loopback."""
 
+import logging
+import re
+import threading
+import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from pyarrow import fs
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -201,3 +207,84 @@ def given() -> Callable[[Mapping[str, str]], tuple[Any, pa.Table]]:
         return _Given(texts), pa.table(rows, names=list(MEMBER))
 
     return make
+
+
+class ObjectStore:
+    """moto's S3 behind a door that counts who comes, and turns away whom `trouble` names.
+
+    `trouble` gets method, path and the key that signed, and returns None or (status, error code).
+    """
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from moto.moto_server.werkzeug_app import (
+                DomainDispatcherApplication,
+                create_backend_app,
+            )
+            from werkzeug.serving import make_server
+
+            self._inside = DomainDispatcherApplication(create_backend_app)
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._server = make_server("127.0.0.1", 0, self, threaded=True)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self.seen: list[tuple[str, str]] = []
+        self.trouble = lambda *_: None
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def __call__(self, environ, start_response):
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.seen.append((method, f"{path}?{environ.get('QUERY_STRING', '')}".rstrip("?")))
+        signed_by = re.search(r"Credential=([^/]+)", environ.get("HTTP_AUTHORIZATION", ""))
+        trouble = self.trouble(method, path, signed_by and signed_by[1])
+        if trouble is None:
+            return self._inside(environ, start_response)
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        status, code = trouble
+        start_response(f"{status} {code}", [("Content-Type", "application/xml")])
+        return [f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()]
+
+    def written(self):
+        """Keys in the order in which they became visible, marks of folders aside."""
+        done = {"PUT": lambda path: "?" not in path, "POST": lambda path: "uploadId=" in path}
+        return [
+            path.partition("?")[0].lstrip("/").partition("/")[2]
+            for method, path in self.seen
+            if method in done and done[method](path) and not path.endswith("/")
+        ]
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="session")
+def object_store():
+    server = ObjectStore()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def bucket(object_store, monkeypatch, tmp_path):
+    """URI of an empty bucket of a store that works, with keys and endpoint in the environment."""
+    environment = {
+        "AWS_ACCESS_KEY_ID": "AKIATESTKEY",
+        "AWS_SECRET_ACCESS_KEY": "very/secret+word",
+        "AWS_ENDPOINT_URL": object_store.endpoint,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    name = f"shop-{uuid.uuid4().hex[:12]}"
+    host = object_store.endpoint.removeprefix("http://")
+    maker = fs.S3FileSystem(endpoint_override=host, scheme="http", allow_bucket_creation=True)
+    object_store.trouble = lambda *_: None
+    maker.create_dir(name)
+    object_store.seen.clear()
+    yield f"s3://{name}"
+    object_store.trouble = lambda *_: None

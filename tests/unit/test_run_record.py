@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from jobs.run_record import as_recorded, record, require_previous, runs_in
+from jobs.run_record import as_recorded, record, require_previous
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
+from pipeline.runs import runs_in
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
 
@@ -43,8 +44,8 @@ def make(root, name="knowledge", **settings):
 
 def recorded(config, root):
     """What a job does before its work."""
-    config = as_recorded(config, root)
-    record(config, root)
+    config = as_recorded(config, Store(root))
+    record(config, Store(root))
     return config.refresh.previous
 
 
@@ -68,11 +69,11 @@ def test_a_first_run_is_recorded_as_one_and_may_go_on(config_of, root):
 def test_a_first_run_with_knowledge_never_becomes_a_refresh(config_of, root, tmp_path, is_recorded):
     make(tmp_path / "monday")
     if is_recorded:
-        record(config_of(), root)
+        record(config_of(), Store(root))
     make(root, "waves/0/knowledge")
     before = sorted(root.rglob("*"))
     with pytest.raises(ConfigError, match=r"previous is monday, but .*tuesday is a first run") as e:
-        as_recorded(config_of("monday"), root)
+        as_recorded(config_of("monday"), Store(root))
     assert "another `run`" in str(e.value)
     assert sorted(root.rglob("*")) == before
 
@@ -83,7 +84,7 @@ def test_a_refresh_of_one_run_never_becomes_that_of_another(config_of, root, tmp
     recorded(config_of("monday"), root)
     make(root, "waves/0/knowledge")
     with pytest.raises(ConfigError, match=r"is sunday, but .*tuesday is a refresh of monday"):
-        as_recorded(config_of("sunday"), root)
+        as_recorded(config_of("sunday"), Store(root))
 
 
 def test_a_run_without_knowledge_may_still_become_another_kind(config_of, root, tmp_path):
@@ -112,7 +113,7 @@ def test_a_run_whose_folder_was_renamed_does_not_refresh_itself(config_of, root)
     (root / "run.json").write_text('{"previous": "tuesday"}')
     make(root)
     with pytest.raises(ConfigError, match=r"run\.json makes tuesday a refresh of itself"):
-        as_recorded(config_of(), root)
+        as_recorded(config_of(), Store(root))
 
 
 def test_a_refresh_of_what_is_not_there_is_not_recorded(config_of, root, tmp_path):
@@ -124,7 +125,7 @@ def test_a_refresh_of_what_is_not_there_is_not_recorded(config_of, root, tmp_pat
     assert runs_in(tmp_path) == ["demo", "half", "monday"]
     for name in ("yesterday", "half", "plots"):
         with pytest.raises(DataError, match=rf"is {name}, .* there are: demo, monday"):
-            record(config_of(name), root)
+            record(config_of(name), Store(root))
     assert not (root / "run.json").exists()
     require_previous(config_of("monday"))
 
@@ -132,4 +133,4 @@ def test_a_refresh_of_what_is_not_there_is_not_recorded(config_of, root, tmp_pat
 def test_a_damaged_record_is_named(config_of, root):
     (root / "run.json").write_text("[]")
     with pytest.raises(DataError, match=r'run\.json is damaged .*write \{"previous": null\}'):
-        as_recorded(config_of(), root)
+        as_recorded(config_of(), Store(root))
