@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobs.cli import ROOT
 from jobs.interruption import handlers_kept
-from pipeline.config import ClusterSettings
+from pipeline.config import ClusterSettings, StageSettings
 from pipeline.errors import ConfigError
 
 log = logging.getLogger("jobs.cluster")
@@ -55,28 +55,37 @@ def node_resources() -> list[Mapping[str, float]]:
 
 
 def size_workers(
-    settings: ClusterSettings, device: str, nodes: Sequence[Mapping[str, float]]
+    settings: ClusterSettings, stage: str, device: str, nodes: Sequence[Mapping[str, float]]
 ) -> Workers:
-    """One actor per GPU; without GPUs one per machine, with all its cores.
+    """One actor per GPU; without GPUs one per machine, or as many as `cores` leave room for.
 
-    `cluster.actors` overrules; all get the same number of cores, the most that leaves room for all
-    of them. `device` is that of the model the actors hold; `nodes` are the machines' resources.
+    `stage` is the section of `cluster` that may say otherwise. Where it names no `cores`, all get
+    the same number, the most that leaves room for all of them. `device` is that of the model the
+    actors hold; `nodes` are the machines' resources.
 
     Raises:
-        ConfigError: a GPU is asked for and Ray has none, or more actors than it has GPUs or cores.
+        ConfigError: a GPU is asked for and Ray has none, or more than it has GPUs or cores.
     """
+    wanted: StageSettings = getattr(settings, stage)
     cores = [int(node.get("CPU", 0)) for node in nodes]
     gpus = [int(node.get("GPU", 0)) if device != "cpu" else 0 for node in nodes]
     if device == "cuda" and not any(gpus):
         raise ConfigError("device is cuda, but Ray has no GPU; set it to auto or cpu")
-    actors = settings.actors or sum(gpus) or len([count for count in cores if count]) or 1
 
     def room(threads: int) -> int:
         by_cores = [count // threads for count in cores]
         return sum(map(min, by_cores, gpus)) if any(gpus) else sum(by_cores)
 
-    threads = max((count for count in range(1, max(cores) + 1) if room(count) >= actors), default=0)
+    if wanted.actors or any(gpus) or not wanted.cores:
+        actors = wanted.actors or sum(gpus) or len([count for count in cores if count]) or 1
+    else:
+        actors = max(room(wanted.cores), 1)
+    choices = [wanted.cores] if wanted.cores else range(1, max(cores) + 1)
+    threads = max((count for count in choices if room(count) >= actors), default=0)
     if not threads:
-        have = f"{sum(gpus)} GPUs" if any(gpus) else f"{sum(cores)} cores"
-        raise ConfigError(f"cluster.actors is {actors}, but Ray has {have}; lower it")
+        have = f"{sum(cores)} cores" + (f" and {sum(gpus)} GPUs" if any(gpus) else "")
+        each = f" of {wanted.cores} cores" if wanted.cores else ""
+        raise ConfigError(
+            f"cluster.{stage} asks for {actors} actors{each}, but Ray has {have}; lower it"
+        )
     return Workers(actors, 1 if any(gpus) else 0, threads)

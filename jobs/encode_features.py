@@ -188,7 +188,7 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     if not knowledge.num_rows:
         return
     start_ray(config.cluster)
-    workers = size_workers(config.cluster, config.encoder.device, node_resources())
+    workers = size_workers(config.cluster, "features", config.encoder.device, node_resources())
     rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
     blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
     arguments = (config.encoder, workers.threads_each)

@@ -74,7 +74,9 @@ class Writers:
         config = self._config
         self._check_models()
         start_ray(config.cluster)
-        workers = size_workers(config.cluster, config.language_model.device, node_resources())
+        workers = size_workers(
+            config.cluster, "knowledge", config.language_model.device, node_resources()
+        )
         held = math.ceil(2 * config.engine.batch_rows / self._block_rows)
         return ActorPool(GenerationActor, (config, workers.threads_each), workers, held)
 

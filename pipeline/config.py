@@ -221,11 +221,19 @@ class ScaleSettings(Settings):
     knowledge_rows: Choices[Count] = [1_000, 10_000, 100_000]  # by a tiny model
 
 
+class StageSettings(Settings):
+    """Actors of one stage; each holds a model."""
+
+    actors: Count | None = None  # None: one per GPU; without GPUs one per machine, or per `cores`
+    cores: Count | None = None  # of each; None: they share all
+
+
 class ClusterSettings(Settings):
     """Ray."""
 
     address: str | None = None  # None starts a local Ray
-    actors: Count | None = None  # None: one per GPU, or one per machine; they share its cores
+    knowledge: StageSettings = StageSettings()
+    features: StageSettings = StageSettings()
     object_store_mb: Annotated[int, Field(ge=80)] = 512
 
 

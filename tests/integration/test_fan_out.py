@@ -137,7 +137,7 @@ def bench(config_file, calm, tmp_path):
 def test_two_actors_share_the_rows_and_write_what_one_writes(bench):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
-    job = bench.start("", "cluster.actors=2")
+    job = bench.start("", "cluster.knowledge.actors=2")
     assert job.wait(120) == 0, bench.output()
     assert rows_of(bench.store) == rows_of(bench.calm)
     knowledge = [store.read("knowledge") for store in (bench.store, bench.calm)]

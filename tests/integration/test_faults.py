@@ -491,7 +491,9 @@ sys.exit(code)
 
 def test_a_node_that_dies_takes_no_row_with_it(bench):
     script = bench.script(SLOW, NODES)
-    job = bench.popen([sys.executable, "-c", script, *bench.arguments("cluster.actors=2")])
+    job = bench.popen(
+        [sys.executable, "-c", script, *bench.arguments("cluster.knowledge.actors=2")]
+    )
     assert job.wait(200) == 0, bench.output()
     assert (bench.notes / "once").exists()
     nodes = {line.split()[0] for line in (bench.notes / "begun").read_text().splitlines()}

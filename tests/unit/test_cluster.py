@@ -9,41 +9,58 @@ from pipeline.config import ClusterSettings
 from pipeline.errors import ConfigError
 
 
+def asking(**settings):
+    """What the stage `knowledge` asks for."""
+    return ClusterSettings(knowledge=settings)
+
+
 @pytest.mark.parametrize(
-    ("nodes", "actors", "device", "wanted"),
+    ("nodes", "asked", "device", "wanted"),
     [
-        ([{"CPU": 8}], None, "auto", Workers(1, 0, 8)),
-        ([{"CPU": 8}], 3, "auto", Workers(3, 0, 2)),
-        ([{"CPU": 2}], 2, "auto", Workers(2, 0, 1)),
-        ([{"CPU": 8, "GPU": 4}], None, "auto", Workers(4, 1, 2)),
-        ([{"CPU": 8, "GPU": 4}], 2, "cuda", Workers(2, 1, 4)),
-        ([{"CPU": 8, "GPU": 4}], None, "cpu", Workers(1, 0, 8)),
-        ([{"CPU": 8}, {"CPU": 8}], None, "auto", Workers(2, 0, 8)),
-        ([{"CPU": 8}, {"CPU": 8}], 3, "auto", Workers(3, 0, 4)),
-        ([{"CPU": 8}, {"CPU": 2}], 2, "auto", Workers(2, 0, 4)),
-        ([{}, {"CPU": 16, "GPU": 2}, {"CPU": 8, "GPU": 2}], None, "auto", Workers(4, 1, 4)),
+        ([{"CPU": 8}], {}, "auto", Workers(1, 0, 8)),
+        ([{"CPU": 8}], {"cores": 3}, "auto", Workers(2, 0, 3)),
+        ([{"CPU": 8}], {"cores": 3, "actors": 1}, "auto", Workers(1, 0, 3)),
+        ([{"CPU": 8}, {"CPU": 7}], {"cores": 4}, "auto", Workers(3, 0, 4)),
+        ([{"CPU": 8, "GPU": 2}], {"cores": 3}, "auto", Workers(2, 1, 3)),
+        ([{"CPU": 8}], {"actors": 3}, "auto", Workers(3, 0, 2)),
+        ([{"CPU": 2}], {"actors": 2}, "auto", Workers(2, 0, 1)),
+        ([{"CPU": 8, "GPU": 4}], {}, "auto", Workers(4, 1, 2)),
+        ([{"CPU": 8, "GPU": 4}], {"actors": 2}, "cuda", Workers(2, 1, 4)),
+        ([{"CPU": 8, "GPU": 4}], {}, "cpu", Workers(1, 0, 8)),
+        ([{"CPU": 8}, {"CPU": 8}], {}, "auto", Workers(2, 0, 8)),
+        ([{"CPU": 8}, {"CPU": 8}], {"actors": 3}, "auto", Workers(3, 0, 4)),
+        ([{"CPU": 8}, {"CPU": 2}], {"actors": 2}, "auto", Workers(2, 0, 4)),
+        ([{}, {"CPU": 16, "GPU": 2}, {"CPU": 8, "GPU": 2}], {}, "auto", Workers(4, 1, 4)),
     ],
 )
-def test_actors_share_cores_and_take_a_gpu_each(nodes, actors, device, wanted):
-    assert size_workers(ClusterSettings(actors=actors), device, nodes) == wanted
+def test_actors_share_cores_and_take_a_gpu_each(nodes, asked, device, wanted):
+    settings = ClusterSettings(knowledge=asked)
+    assert size_workers(settings, "knowledge", device, nodes) == wanted
+    assert size_workers(ClusterSettings(features=asked), "features", device, nodes) == wanted
 
 
 @given(st.lists(st.integers(0, 64), min_size=1, max_size=5), st.integers(1, 20))
 def test_every_actor_finds_a_machine_with_its_cores(cores, actors):
     assume(sum(cores) >= actors)
     nodes = [{"CPU": float(count)} for count in cores]
-    workers = size_workers(ClusterSettings(actors=actors), "cpu", nodes)
+    workers = size_workers(asking(actors=actors), "knowledge", "cpu", nodes)
     assert sum(count // workers.threads_each for count in cores) >= actors
 
 
 @pytest.mark.parametrize(
-    ("resources", "have"), [({"CPU": 8, "GPU": 2}, "2 GPUs"), ({"CPU": 2}, "2 cores")]
+    ("resources", "asked", "complaint"),
+    [
+        ({"CPU": 8, "GPU": 2}, {"actors": 3}, "3 actors, but Ray has 8 cores and 2 GPUs"),
+        ({"CPU": 2}, {"actors": 3}, "3 actors, but Ray has 2 cores"),
+        ({"CPU": 2}, {"cores": 3}, "1 actors of 3 cores, but Ray has 2 cores"),
+        ({"CPU": 8, "GPU": 2}, {"cores": 5}, "2 actors of 5 cores, but Ray has 8 cores"),
+    ],
 )
-def test_more_actors_than_devices_are_refused(resources, have):
-    with pytest.raises(ConfigError, match=have):
-        size_workers(ClusterSettings(actors=3), "auto", [resources])
+def test_more_than_there_is_is_refused(resources, asked, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        size_workers(asking(**asked), "knowledge", "auto", [resources])
 
 
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="Ray has no GPU"):
-        size_workers(ClusterSettings(), "cuda", [{"CPU": 2}])
+        size_workers(ClusterSettings(), "features", "cuda", [{"CPU": 2}])
