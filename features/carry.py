@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from features.build import usable_text
 from pipeline.errors import DataError
+from pipeline.knowledge import entities
 from pipeline.parts import count_rows, list_parts, read_parts
 from pipeline.schemas import FEATURES, SCHEMAS
 from pipeline.store import Store
@@ -41,7 +42,7 @@ def unchanged_rows(knowledge: pa.Table, earlier: pa.Table) -> np.ndarray:
 
     Two rows without a usable text are the same: both have the zero vector.
     """
-    place = pc.index_in(_entities(knowledge), value_set=_entities(earlier))
+    place = pc.index_in(entities(knowledge), value_set=entities(earlier))
     is_same = pc.equal(usable_text(earlier).take(place), usable_text(knowledge))
     rows = pc.if_else(pc.fill_null(is_same, False), place, FRESH)
     return rows.to_numpy().astype(np.int64)
@@ -104,8 +105,3 @@ class StoredFeatures:
         if self._latest is None or self._latest[0] != part:
             self._latest = part, read_parts([self._parts[part]], FEATURES)
         return self._latest[1]
-
-
-def _entities(knowledge: pa.Table) -> pa.ChunkedArray:
-    """Kind and id as one string per row; no kind holds a NUL."""
-    return pc.binary_join_element_wise(knowledge["kind"], knowledge["entity_id"], "\0")

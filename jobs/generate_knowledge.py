@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from jobs import cli
 from jobs.build_pools import build_wave
-from jobs.merge_waves import in_words, merged, sum_of, totals_in, totals_of
+from jobs.merge_waves import STRETCH, in_words, merged, sum_of, totals_in, totals_of
 from jobs.waves import (
     Identity,
     earlier_run,
@@ -118,7 +118,11 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
     wave = knowledge.schema.get_field_index("wave")  # of this run; all else is as it was written
     zeros = pa.array(np.zeros(len(rows), np.int32))
     carried = knowledge.take(pa.array(rows)).set_column(wave, "wave", zeros)
-    plan.write(carried, totals_in(carried))
+    writer = plan.open_writer()
+    writer.clear()
+    for start in range(0, max(len(rows), 1), STRETCH):
+        writer.append(carried.slice(start, STRETCH))
+    writer.finish(totals_in(carried))
     new, gone = (len(own - other) for own, other in _differences(tasks, knowledge))
     log.info(
         "%s: %d of %d rows of %s hold; to be written: %d new, %d whose prompt or settings changed "

@@ -1,12 +1,14 @@
-"""The worker of jobs.generate_knowledge: one model and one engine for as long as a wave lasts."""
+"""The worker of jobs.generate_knowledge: one model and one engine for as long as the job lasts."""
 
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from transformers import PreTrainedModel
 
 from jobs.isolation import Isolation
 from jobs.progress import board_of
@@ -73,6 +75,7 @@ class GenerationActor:
         engine = self._engine = self._engine or make_engine(config, tokenizer, tell)
 
         def renew() -> None:
+            engine.use(NoDraft(), Strict())  # who drafted so far goes first: both may not fit
             engine.use(
                 make_drafter(config, engine, rule, pools, tokenizer.fingerprint),
                 make_rule(rule, config.generation, engine.stops),
@@ -167,7 +170,7 @@ def _make_draft_model(
 ) -> DraftModelDrafter:
     """Drafts are drawn where the text is, with the same settings; else they are greedy."""
     require_same_tokenizer(config, tokenizer)
-    model = load_model(draft_model_of(config))
+    model = _draft_model(draft_model_of(config))  # pyright: ignore[reportArgumentType] (is frozen)
     file = cost_file(model, config.engine)
     costs = read_costs(file)
     drafter = DraftModelDrafter(
@@ -183,6 +186,12 @@ def _make_draft_model(
     if costs is None:
         write_costs(file, drafter.costs)
     return drafter
+
+
+@lru_cache(1)
+def _draft_model(settings: LanguageModelSettings) -> PreTrainedModel:
+    """Loaded once in a process, whatever wave it drafts in."""
+    return load_model(settings)
 
 
 def require_same_tokenizer(config: RunConfig, tokenizer: str) -> None:

@@ -1,7 +1,7 @@
 """The waves of a run as one table, some rows at a time, and what they come to.
 
 Rows of a wave lie in the order in which they were finished, which is nearly that of their groups.
-So a stretch of groups is read from few parts, and memory does not grow with the catalog.
+So a stretch of groups is read from few parts: in memory are its rows, and of all others the keys.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -17,18 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import DataError
+from pipeline.knowledge import entities
 from pipeline.parts import read_parts
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
 
-_STRETCH = 32_768  # rows in memory at once
+STRETCH = 32_768  # rows in memory at once
 _ENTITY = ["kind", "entity_id"]
 _TOTALLED = ["error", "token_ids", "forward_passes", "relaxed_tokens"]
 _ORDER = [("kind", "descending"), ("group_id", "ascending")]
 
 
 def merged(
-    store: Store, waves: Sequence[str], groups: pa.Table, stretch: int = _STRETCH
+    store: Store, waves: Sequence[str], groups: pa.Table, stretch: int = STRETCH
 ) -> Iterator[pa.Table]:
     """KNOWLEDGE of all `waves`, `stretch` rows at a time: users, then items, group by group.
 
@@ -55,21 +56,16 @@ def merged(
 
 def _places(keys: Sequence[pa.Table], groups: pa.Table, store: Store) -> list[np.ndarray]:
     """Where the rows of each part stand in the whole: (rows,) int64 each."""
-    ordered = _entities(groups.sort_by(_ORDER))
-    found = pc.index_in(_entities(pa.concat_tables(keys)), value_set=ordered)
+    ordered = entities(groups.sort_by(_ORDER))
+    found = pc.index_in(entities(pa.concat_tables(keys)), value_set=ordered)
     places = found.to_numpy(zero_copy_only=False) if not found.null_count else np.zeros(0)
     if not np.array_equal(np.sort(places), np.arange(len(ordered))):
         raise DataError(
-            f"{store.root}: the waves hold {len(found)} rows for {len(ordered)} entities of "
-            f"`groups`, {found.null_count} of them for no such entity; move the folders `waves` "
+            f"{store.files.address}: the waves hold {len(found)} rows for {len(ordered)} entities "
+            f"of `groups`, {found.null_count} of them for no such entity; move the folders `waves` "
             "and `knowledge` away and run again"
         )
     return np.split(places.astype(np.int64), np.cumsum([len(table) for table in keys])[:-1])
-
-
-def _entities(table: pa.Table) -> pa.ChunkedArray:
-    """Kind and id as one string per row; no kind holds a NUL."""
-    return pc.binary_join_element_wise(table["kind"], table["entity_id"], "\0")
 
 
 def totals_of(parts: Sequence[Path]) -> dict[str, Any]:

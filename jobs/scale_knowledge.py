@@ -91,17 +91,21 @@ def _watched(folder: Path, rows: int) -> Cost:
     job = start_job("jobs.generate_knowledge", ["--config", str(folder / "scale.yaml")], output)
     facts = {"driver_mib": 0.0, "actor_mib": 0.0, "store_mib": 0.0}
     core_seconds, resident = 0.0, [0]
-    while job.poll() is None:
-        actors, others = actors_of(job.pid), descendants(job.pid)
-        seen = {
-            "driver_mib": _kilobytes(job.pid, "VmHWM"),
-            "actor_mib": max((_kilobytes(one, "VmHWM") for one in actors), default=0),
-            "store_mib": max((_kilobytes(one, "RssShmem") for one in others), default=0),
-        }
-        facts = {name: max(value, seen[name] / _MIB) for name, value in facts.items()}
-        core_seconds = max(core_seconds, sum(_core_seconds(one) for one in [job.pid, *actors]))
-        resident.append(_kilobytes(job.pid, "VmRSS"))
-        time.sleep(_LOOK)
+    try:
+        while job.poll() is None:
+            actors, others = actors_of(job.pid), descendants(job.pid)
+            seen = {
+                "driver_mib": _kilobytes(job.pid, "VmHWM"),
+                "actor_mib": max((_kilobytes(one, "VmHWM") for one in actors), default=0),
+                "store_mib": max((_kilobytes(one, "RssShmem") for one in others), default=0),
+            }
+            facts = {name: max(value, seen[name] / _MIB) for name, value in facts.items()}
+            core_seconds = max(core_seconds, sum(_core_seconds(one) for one in [job.pid, *actors]))
+            resident.append(_kilobytes(job.pid, "VmRSS"))
+            time.sleep(_LOOK)
+    finally:
+        job.terminate()  # if we are stopped, it is too
+        job.wait()
     if job.returncode:
         raise ModelError(f"generation of {rows} rows failed: {output.read_text()[-2000:]}")
     seconds = time.perf_counter() - began

@@ -44,8 +44,8 @@ def as_ids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     _, broken = _mended(column)
     if broken:
         raise DataError(
-            f"{where}: {len(broken)} ids are not UTF-8, the first in row {broken[0]}; convert the "
-            "file to UTF-8"
+            f"{where}: {len(broken)} ids are not UTF-8, the first in data row {broken[0] + 1}; "
+            "convert the file to UTF-8"
         )
     return column
 
@@ -64,10 +64,10 @@ def as_text(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     column, broken = _mended(_as_string(column, where))
     if not broken:
         return column
-    found = f"{where}: {len(broken)} of {len(column)} values are not UTF-8, the first in row"
+    found = f"{where}: {len(broken)} of {len(column)} values are not UTF-8, the first in data row"
     if len(broken) > max(1.0, _FEW_BROKEN * len(column)):
-        raise DataError(f"{found} {broken[0]}; convert the file to UTF-8")
-    log.warning("%s %d; what cannot be read became \ufffd", found, broken[0])
+        raise DataError(f"{found} {broken[0] + 1}; convert the file to UTF-8")
+    log.warning("%s %d; what cannot be read became \ufffd", found, broken[0] + 1)
     return column
 
 

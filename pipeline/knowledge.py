@@ -1,5 +1,8 @@
 """From prompts to rows of KNOWLEDGE: request keys, waves, and one row out for every row in."""
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.decoding_config import GenerationSettings
 from pipeline.engine.types import Generation, Request
+from pipeline.errors import DataError
 from pipeline.language_model import ChatTokenizer
-from pipeline.prompts import Prompt, Prompts, prompt_hash
+from pipeline.prompts import Kind, Prompt, Prompts, prompt_hash
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import fingerprint
 
@@ -22,6 +27,7 @@ TASKS = pa.schema(
         ("kind", pa.string()),
         ("entity_id", pa.string()),
         ("group_id", pa.string()),
+        ("row", pa.int64()),  # of the catalog's users or items
         ("wave", pa.int32()),
         ("prompt_hash", pa.string()),
         ("prompt_key", pa.string()),  # hash of the prompt's token ids
@@ -90,7 +96,7 @@ def make_tasks(
         DataError: an entity is not in the catalog.
     """
     tables = [TASKS.empty_table()]
-    for rows, asked in _asked(prompts, members):
+    for rows, asked in _asked(prompts, _placed(prompts, members)):
         ids = tokenizer.encode_all([prompt.text for prompt in asked])
         keys = [key_of_ids(one) for one in ids]
         entities = zip(asked, keys, strict=True)
@@ -98,7 +104,7 @@ def make_tasks(
             content_key(prompt.kind, prompt.entity_id, key, identity, settings)
             for prompt, key in entities
         ]
-        columns = {name: rows[name] for name in MEMBER} | {
+        columns = {name: rows[name] for name in (*MEMBER, "row")} | {
             "wave": pa.repeat(identity.wave, len(asked)),
             "prompt_hash": [prompt_hash(prompt.text) for prompt in asked],
             "prompt_key": keys,
@@ -122,16 +128,35 @@ def with_prompts(tasks: pa.Table, prompts: Prompts) -> pa.Table:
     )
 
 
-def _asked(prompts: Prompts, members: pa.Table) -> Iterator[tuple[pa.Table, list[Prompt]]]:
+def _placed(prompts: Prompts, members: pa.Table) -> pa.Table:
+    """`members` with the rows of the catalog that they stand in, looked up all at once."""
+    rows = np.zeros(members.num_rows, np.int64)
+    for kind, start, stop in _stretches(members):
+        ids = members["entity_id"].slice(start, stop - start).combine_chunks()
+        rows[start:stop] = prompts.rows(kind, ids)
+    return members.append_column("row", pa.array(rows))
+
+
+def _asked(prompts: Prompts, placed: pa.Table) -> Iterator[tuple[pa.Table, list[Prompt]]]:
     """A few rows at a time, of one kind, and what is asked about them."""
+    for kind, start, stop in _stretches(placed):
+        for at in range(start, stop, _ASKED_AT_ONCE):
+            rows = placed.slice(at, min(_ASKED_AT_ONCE, stop - at))
+            yield rows, prompts.take(kind, rows["row"].to_numpy())
+
+
+def _stretches(members: pa.Table) -> Iterator[tuple[Kind, int, int]]:
+    """Kind, first row and end of neighbours of one kind."""
     kinds = members["kind"].to_numpy(zero_copy_only=False)
     borders = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
     for start, stop in pairwise([0, *borders.tolist(), len(kinds)]):
-        for at in range(start, stop, _ASKED_AT_ONCE):
-            rows = members.slice(at, min(_ASKED_AT_ONCE, stop - at))
-            kind = kinds[at]
-            ids = rows["entity_id"].combine_chunks()
-            yield rows, prompts.take(kind, prompts.rows(kind, ids))
+        if start < stop:
+            yield kinds[start], start, stop
+
+
+def entities(table: pa.Table) -> pa.ChunkedArray:
+    """Kind and id as one string per row; no kind holds a NUL."""
+    return pc.binary_join_element_wise(table["kind"], table["entity_id"], "\0")
 
 
 def content_key(
@@ -181,6 +206,9 @@ def requests_of(
 
     A row's random numbers come from its request key, not from its place.
     A prompt longer than `max_prompt_tokens` gets an empty prompt here; `collect` names the reason.
+
+    Raises:
+        DataError: a prompt has other tokens than its key says.
     """
     return [
         Request(
@@ -198,7 +226,14 @@ def requests_of(
 def _prompt_ids(task: dict[str, Any], tokenizer: ChatTokenizer, longest: int) -> np.ndarray:
     if task["prompt_tokens"] > longest:
         return np.zeros(0, np.int32)
-    return tokenizer.encode(task["prompt"])
+    ids = tokenizer.encode(task["prompt"])
+    if key_of_ids(ids) != task["prompt_key"]:
+        raise DataError(
+            f"the prompt of {task['kind']} {task['entity_id']!r} is not the one that the job began "
+            "with; does the chat template of language_model.path print the time or the date? Then "
+            "fix it in the template: a run's prompts must not change while it runs"
+        )
+    return ids
 
 
 def collect(

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 from pipeline.errors import DataError
 from pipeline.schemas import with_vector_width
 
+_ROW_GROUP = 65_536  # rows read at once; a map of attributes must not reach 2 GiB in one
+
 
 def append_part(folder: Path, table: pa.Table, schema: pa.Schema, name: str) -> Path:
     """Store `table` as the next part in `folder`, and name it; `name` is the dataset's, for errors.
@@ -28,7 +30,9 @@ def append_part(folder: Path, table: pa.Table, schema: pa.Schema, name: str) -> 
     number = part_number(parts[-1]) + 1 if parts else 0
     part = folder / f"part-{number:05d}.parquet"
     temporary = part.with_suffix(".tmp")
-    pq.write_table(conform(table, schema, name), temporary, compression="zstd")
+    pq.write_table(
+        conform(table, schema, name), temporary, row_group_size=_ROW_GROUP, compression="zstd"
+    )
     sync(temporary)
     temporary.rename(part)
     return part

@@ -122,15 +122,15 @@ class Prompts:
         self, users: pa.Table, items: pa.Table, interactions: pa.Table, settings: PromptSettings
     ) -> None:
         self._settings = settings
-        self._tables = {"user": users.combine_chunks(), "item": items.combine_chunks()}
-        self._ids = {kind: table[f"{kind}_id"] for kind, table in self._tables.items()}
+        self._tables = {"user": _Rows(users), "item": _Rows(items)}
+        self._ids = {"user": users["user_id"], "item": items["item_id"]}
         self._titles = [_title(title) or "untitled" for title in items["title"].to_pylist()]
         past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
         self._history = _History.of(users, items, past)
 
     def count(self, kind: Kind) -> int:
         """How many users or items there are."""
-        return self._tables[kind].num_rows
+        return len(self._ids[kind])
 
     def rows(self, kind: Kind, entity_ids: pa.Array) -> np.ndarray:
         """Where entities stand in the catalog: (entities,) int64.
@@ -149,7 +149,7 @@ class Prompts:
 
         A user is asked for preferences, an item for facts.
         """
-        entities = self._tables[kind].take(pa.array(rows)).to_pylist()
+        entities = self._tables[kind].take(rows)
         if kind == "item":
             return [self._about_item(item) for item in entities]
         return [self._about_user(*one) for one in zip(rows.tolist(), entities, strict=True)]
@@ -181,6 +181,25 @@ class Prompts:
         )
         latest = int(history.timestamps[shown[-1]]) if len(shown) else 0
         return Prompt("user", user["user_id"], text, len(shown), latest)
+
+
+class _Rows:
+    """Rows of a table by number, batch by batch: all attributes may be too many for one array."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._batches = table.to_batches()
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
+
+    def take(self, rows: np.ndarray) -> list[dict[str, Any]]:
+        """The given rows, in their order."""
+        found: list[dict[str, Any]] = [{}] * len(rows)
+        owners = np.searchsorted(self._starts, rows, side="right") - 1
+        for owner in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == owner)
+            own = self._batches[owner].take(pa.array(rows[places] - self._starts[owner]))
+            for place, row in zip(places.tolist(), own.to_pylist(), strict=True):
+                found[place] = row
+        return found
 
 
 def build_prompts(

@@ -95,7 +95,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "interactions": (INTERACTIONS, 1),
     "embeddings": (EMBEDDINGS, 1),
     "groups": (GROUPS, 1),
-    "knowledge": (KNOWLEDGE, 3),
+    "knowledge": (KNOWLEDGE, 4),
     "features": (FEATURES, 1),
 }
 

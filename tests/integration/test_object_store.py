@@ -15,11 +15,11 @@ from features.build import build_features
 from features.encoder import TextEncoder
 from jobs import build_catalog, group_entities, train_embeddings
 from jobs.generation_actor import make_engine
-from jobs.waves import groups_of, identify, tasks_of, wave_identity
+from jobs.waves import groups_of, identify, open_prompts, tasks_of, wave_identity
 from pipeline.config import RunConfig
 from pipeline.engine.rules import Strict
 from pipeline.engine.types import NoDraft
-from pipeline.knowledge import collect, requests_of
+from pipeline.knowledge import collect, requests_of, with_prompts
 from pipeline.mirror import Mirror
 from pipeline.runs import open_run
 from pipeline.store import Store
@@ -167,9 +167,11 @@ def plain_knowledge(config, store):
     """All texts by plain decoding, which strict texts equal."""
     identity = identify(config)
     wanted = wave_identity(config, 1, identity, "")
-    tasks = tasks_of(config, store, groups_of(config, store), identity.tokenizer, wanted)
+    prompts = open_prompts(config, store)
+    tasks = tasks_of(config, prompts, groups_of(config, store), identity.tokenizer, wanted)
+    tasks = with_prompts(tasks, prompts)
     limits = (config.generation.max_new_tokens, config.prompts.max_tokens)
-    requests = requests_of(tasks, *limits)
+    requests = requests_of(tasks, identity.tokenizer, *limits)
     engine = make_engine(config, identity.tokenizer)
     engine.use(NoDraft(), Strict())
     done = {row.key: row for row in engine.generate(requests)}

@@ -122,3 +122,11 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
 def test_a_lost_row_is_noticed(tasks_for, letters):
     with pytest.raises(AssertionError, match="lost"):
         collect(tasks_for(["a", "b"]), [], letters, 10)
+
+
+def test_a_prompt_that_changes_while_the_job_runs_is_refused(tasks_for, letters):
+    tasks = tasks_for(["written on Monday"])
+    place = tasks.schema.get_field_index("prompt")
+    later = tasks.set_column(place, "prompt", pa.array(["written on Tuesday"]))
+    with pytest.raises(DataError, match="item '0' is not the one that the job began with"):
+        requests_of(later, letters, 8, 99)

@@ -127,11 +127,11 @@ def test_parts_that_never_got_there_are_dropped_when_another_machine_has_gone_on
 def test_a_part_of_equal_name_and_size_is_not_taken_for_the_remote_one(machine):
     first = machine("a").plan("users", {}).open_writer()
     first.append(make_users("u1"))
-    part = first._parts()[0]
+    part = first.parts()[0]
     others = machine("b").plan("users", {})
     others.open_writer().clear()
     others.open_writer().append(make_users("u2"))
-    assert part.stat().st_size == others.open_writer()._parts()[0].stat().st_size
+    assert part.stat().st_size == others.open_writer().parts()[0].stat().st_size
     os.utime(part, (1.5, 1.5))  # both were written within one second
     assert users_in(machine("a").plan("users", {}).open_writer().existing()) == ["u2"]
 

@@ -3,6 +3,7 @@
 from itertools import takewhile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.catalog import load_catalog
 from pipeline.config import CatalogSettings, PromptSettings
 from pipeline.errors import DataError
-from pipeline.prompts import TITLE_CHARS, build_prompts, prompt_hash
+from pipeline.prompts import TITLE_CHARS, Prompts, build_prompts, prompt_hash
 from pipeline.schemas import INTERACTIONS, ITEMS, SPLITS, USERS
 
 ML100K = Path(__file__).parents[2] / ".cache/assets/recbole/dataset_example/ml-100k"
@@ -262,3 +263,16 @@ def test_no_prompt_of_movielens_knows_a_ctr_row():
             assert latest[row["user_id"]] <= row["timestamp"]
             if title not in past[row["user_id"]]:
                 assert f"{title}, {row['rating']:g} stars" not in shown[row["user_id"]]
+
+
+def test_prompts_are_those_of_the_rows_asked_for_whatever_the_chunks_of_the_table():
+    titles = ["Alpha", "Beta", "Gamma", "Delta", "Epsilon"]
+    whole = make_items(*titles)
+    chunks = pa.concat_tables([whole.slice(0, 2), whole.slice(2, 1), whole.slice(3)])
+    prompts = Prompts(make_users(), chunks, make_interactions(), MOVIE)
+    asked = prompts.take("item", np.array([4, 0, 2, 3, 1, 0]))
+    assert [prompt.entity_id for prompt in asked] == ["i4", "i0", "i2", "i3", "i1", "i0"]
+    assert all(titles[int(prompt.entity_id[1:])] in prompt.text for prompt in asked)
+    assert prompts.rows("item", pa.array(["i3", "i1"])).tolist() == [3, 1]
+    with pytest.raises(DataError, match="item 'ghost'"):
+        prompts.rows("item", pa.array(["i3", "ghost"]))

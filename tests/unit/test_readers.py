@@ -315,7 +315,7 @@ def test_a_title_that_is_not_utf8_is_mended_with_a_warning(tmp_path, settings_fo
     raw = read_raw(settings_for({}, {"items": {"path": path}}))
     mended = "A \ufffd\ufffd\ufffd caf\ufffd"
     assert raw.items["title"].to_pylist() == ["Good", mended]
-    assert "1 of 2 values are not UTF-8, the first in row 1" in caplog.text
+    assert "1 of 2 values are not UTF-8, the first in data row 2" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,9 @@ def test_a_title_that_is_not_utf8_is_mended_with_a_warning(tmp_path, settings_fo
 )
 def test_ids_and_files_in_another_encoding_are_refused(tmp_path, settings_for, rows):
     path = items_csv(tmp_path, rows)
-    with pytest.raises(DataError, match="not UTF-8, the first in row 0; convert the file to UTF-8"):
+    with pytest.raises(
+        DataError, match="not UTF-8, the first in data row 1; convert the file to UTF-8"
+    ):
         read_raw(settings_for({}, {"items": {"path": path}}))
 
 
