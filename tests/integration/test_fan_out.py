@@ -158,6 +158,7 @@ def test_slots_are_idle_at_a_waves_end_only(bench):
     assert all(pq.read_metadata(part).num_rows <= 8 for part in list_parts(bench.store.path(WAVE)))
 
 
+@pytest.mark.faults
 def test_memory_that_runs_out_once_costs_a_process_and_no_row(bench):
     job = bench.start(
         f"""
@@ -173,6 +174,7 @@ def before_step(step, seeds):
     assert rows_of(bench.store) == rows_of(bench.calm)
 
 
+@pytest.mark.faults
 def test_a_row_that_takes_all_memory_is_an_error_row_with_the_cause(bench):
     job = bench.start(
         f"""
@@ -195,6 +197,7 @@ def before_step(step, seeds):
     assert sum(rows[entity] != wanted[entity] for entity in rows) == 1
 
 
+@pytest.mark.faults
 def test_an_engine_that_dies_for_good_ends_the_job_and_what_is_finished_is_stored(bench):
     job = bench.start(
         """
@@ -214,6 +217,7 @@ def before_step(step, seeds):
     assert rows_of(bench.store) == rows_of(bench.calm)
 
 
+@pytest.mark.faults
 def test_every_row_failing_is_the_engines_fault_and_no_row_is_stored(bench):
     fault = "def before_step(step, seeds): raise ValueError('a broken kernel, says the test')"
     assert bench.start(fault).wait(120) == 1, bench.output()

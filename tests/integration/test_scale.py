@@ -32,7 +32,7 @@ def config_file(tmp_path_factory):
             "entities": [4_000, 32_000],
             "clusters": 32,
             "prompt_users": [500, 4_000],
-            "knowledge_rows": [500, 1_200],
+            "knowledge_rows": [500],
         },
     }
     path = folder / "scale.yaml"
@@ -98,11 +98,9 @@ def test_texts_that_fall_out_of_a_pool_are_an_error(config_file):
 
 
 def test_generation_is_looked_at_process_by_process(done):
-    small, large = of_stage(done, "knowledge")
-    assert (small["units"], large["units"]) == (500, 1_200)
-    for cost in (small, large):
-        assert cost["facts"]["driver_mib"] > 100
-        assert cost["facts"]["actor_mib"] > 100
-        assert cost["facts"]["store_mib"] < 8  # blocks are small, so nothing of them is there
-        assert cost["core_seconds"] > 1
-    assert large["facts"]["actor_mib"] < 1.1 * small["facts"]["actor_mib"]
+    (cost,) = of_stage(done, "knowledge")
+    assert cost["units"] == 500
+    assert cost["facts"]["driver_mib"] > 100
+    assert cost["facts"]["actor_mib"] > 100
+    assert cost["facts"]["store_mib"] < 8  # blocks are small, so nothing of them is there
+    assert cost["core_seconds"] > 1

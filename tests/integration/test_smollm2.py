@@ -36,14 +36,14 @@ ML100K = ROOT / ".cache/assets/recbole/dataset_example/ml-100k"
 
 
 def real_prompts(tokenizer):
-    """What the demo asks about its first 12 users and 12 films."""
+    """What the demo asks about its first 6 users and 6 films."""
     config = load_config(ROOT / "conf/demo.yaml")
     catalog = load_catalog(config.catalog.model_copy(update={"path": ML100K}))
     tables = catalog.users, catalog.items, catalog.interactions
     prompts = [
         prompt
         for kind in ("user", "item")
-        for prompt in build_prompts(kind, *tables, config.prompts)[:12]
+        for prompt in build_prompts(kind, *tables, config.prompts)[:6]
     ]
     return [tokenizer.encode(prompt.text) for prompt in prompts]
 
@@ -54,15 +54,15 @@ def case():
     torch.set_num_threads(2)
     tokenizer = load_tokenizer(SMOLLM2)
     prompts = real_prompts(tokenizer)
-    assert len(prompts) == 24
-    assert len({len(prompt) for prompt in prompts}) > 8
+    assert len(prompts) == 12
+    assert len({len(prompt) for prompt in prompts}) > 6
     requests = [Request(str(i), prompt, NEW, "films") for i, prompt in enumerate(prompts)]
     reference = load_model(SMOLLM2)
     stop_ids = stop_ids_of(reference)
     processors = Processors(stop_ids, PENALTY)
     truth = transformers_generate(reference, requests, 1, processors)
     del reference
-    settings = EngineSettings(batch_rows=24, max_length=512, prefill_tokens=256)
+    settings = EngineSettings(batch_rows=12, max_length=512, prefill_tokens=256)
     engine = Engine(load_model(SMOLLM2), settings, Stops(stop_ids), processors)
     yield engine, requests, truth
     torch.set_num_threads(1)
@@ -79,7 +79,7 @@ def drafters(truth, noise):
 
 
 @pytest.mark.parametrize("drafts", ["none", "pool", "noise"])
-def test_strict_equals_greedy_generate_on_24_real_prompts_in_one_batch(drafts, case, noise_drafter):
+def test_strict_equals_greedy_generate_on_12_real_prompts_in_one_batch(drafts, case, noise_drafter):
     engine, requests, truth = case
     engine.use(drafters(truth, noise_drafter)[drafts], Strict(), FREE)
     results = {done.key: done for done in engine.generate(requests)}
