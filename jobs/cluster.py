@@ -12,6 +12,9 @@ from pipeline.errors import ConfigError
 
 log = logging.getLogger("jobs.cluster")
 
+_CODE = {"working_dir": str(ROOT), "excludes": ["/artifacts/"]}  # what workers elsewhere import
+_SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for what `ray job submit` starts
+
 
 @dataclass(frozen=True)
 class Workers:
@@ -26,7 +29,8 @@ def start_ray(settings: ClusterSettings) -> None:
     """Start or join Ray, unless this process has; it ends with the process.
 
     Ray's workers import from the folder the driver was started in, so a stray `features.py` there
-    would replace our package: the driver moves to the project's root first.
+    would replace our package: the driver moves to the project's root first. A job that
+    `ray job submit` has started is on a cluster already, and so is its code.
     """
     os.chdir(ROOT)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -34,16 +38,18 @@ def start_ray(settings: ClusterSettings) -> None:
 
     if ray.is_initialized():
         return
-    local = settings.address is None
-    log.info("starting Ray on this machine" if local else f"joining Ray at {settings.address}")
+    is_submitted = _SUBMITTED in os.environ
+    address = settings.address or ("auto" if is_submitted else None)
+    local = address is None
+    log.info("starting Ray on this machine" if local else f"joining Ray at {address}")
     with handlers_kept():
         ray.init(
-            address=settings.address or "local",  # RAY_ADDRESS must not decide where a run goes
+            address=address or "local",  # RAY_ADDRESS must not decide where a run goes
             include_dashboard=False if local else None,
             object_store_memory=settings.object_store_mb * 2**20 if local else None,
             logging_level=logging.ERROR,
             log_to_driver=False,
-            runtime_env=None if local else {"working_dir": str(ROOT), "excludes": ["/artifacts/"]},
+            runtime_env=None if local or is_submitted else dict(_CODE),
         )
 
 

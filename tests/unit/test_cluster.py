@@ -4,7 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jobs.cluster import Workers, size_workers
+from jobs.cli import ROOT
+from jobs.cluster import Workers, size_workers, start_ray
 from pipeline.config import ClusterSettings
 from pipeline.errors import ConfigError
 
@@ -64,3 +65,37 @@ def test_more_than_there_is_is_refused(resources, asked, complaint):
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match="Ray has no GPU"):
         size_workers(ClusterSettings(), "features", "cuda", [{"CPU": 2}])
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """What `ray.init` was called with."""
+    import ray
+
+    calls = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **settings: calls.append(settings))
+    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    return calls
+
+
+def test_a_local_ray_is_started_whatever_the_environment_says(joined, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    start_ray(ClusterSettings(object_store_mb=100))
+    assert joined[0]["address"] == "local"
+    assert joined[0]["object_store_memory"] == 100 * 2**20
+    assert joined[0]["runtime_env"] is None
+
+
+def test_a_cluster_gets_our_code(joined):
+    start_ray(ClusterSettings(address="10.0.0.1:6379"))
+    assert joined[0]["address"] == "10.0.0.1:6379"
+    assert joined[0]["runtime_env"]["working_dir"] == str(ROOT)
+    assert joined[0]["object_store_memory"] is None
+
+
+def test_a_submitted_job_is_on_its_cluster_with_its_code_already(joined, monkeypatch):
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    start_ray(ClusterSettings())
+    assert joined[0]["address"] == "auto"
+    assert joined[0]["runtime_env"] is None  # Ray refuses a second one
