@@ -87,8 +87,8 @@ class StoredFeatures:
         self._latest: tuple[int, pa.Table] | None = None  # neighbours mostly lie in one part
         if self._starts[-1] != store.require("features").num_rows:
             raise DataError(
-                f"{store.path('features')} has lost or gained a part; move the folder away and "
-                "run again: all texts are then encoded"
+                f"{store.files.address}/features has lost or gained a part; move the folder away "
+                "and run again: all texts are then encoded"
             )
 
     def take(self, rows: np.ndarray) -> pa.Table:

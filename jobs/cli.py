@@ -1,11 +1,10 @@
 """What every job shares: arguments, logging to terminal and file, exit codes a scheduler can trust.
 
-Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model; 4 too many error rows;
-5 the CTR check missed its threshold; 130 interrupted (Ctrl-C); 143 terminated.
+Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model, or a full disk; 4 too many
+error rows; 5 the CTR check missed its threshold; 130 interrupted (Ctrl-C); 143 terminated.
 """
 
 import argparse
-import errno
 import fcntl
 import logging
 import os
@@ -23,7 +22,7 @@ from jobs.remote_log import RUN_LOG, log_uploaded
 from jobs.run_record import as_recorded, record, require_run
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
-from pipeline.errors import DataError, UserError
+from pipeline.errors import DataError, UserError, is_no_room
 from pipeline.runs import open_run
 from pipeline.store import Store
 
@@ -34,7 +33,6 @@ log = logging.getLogger("jobs")
 Job = Callable[..., None]  # of a RunConfig, a Store, and what `options` names
 View = Callable[..., int]  # of the same; returns an exit code
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.1  # s
 
 
@@ -64,7 +62,9 @@ def look(
     argv: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int:
-    """As `main`, for what only looks at a run: no lock, no log, nothing written.
+    """As `main`, for what only looks at a run: no lock, no log, and nothing written to the run.
+
+    What is read of a remote run may be fetched into the working copy.
 
     The exit code is what `view` returns.
     """
@@ -76,6 +76,11 @@ def look(
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if not is_no_room(error):
+            raise
+        print(f"error: {error}; make room, and run again", file=sys.stderr)
+        return DataError.exit_code
 
 
 def _parse(
@@ -111,15 +116,21 @@ def read_config(arguments: argparse.Namespace) -> RunConfig:
 
 
 def _run(job: Job, config: RunConfig, store: Store) -> int:
-    """Run `job` alone in its folder, and leave no Ray behind if it was stopped."""
+    """Run `job` alone in its folder, and leave no Ray behind if it was stopped.
+
+    The lease and the log of a remote run are given back last. That takes requests to the store,
+    which a first signal does not cut short; it does not change the exit code either.
+    """
     began = time.monotonic()
-    with ExitStack() as held, interruptible() as signals:
+    with interruptible() as signals, ExitStack() as held:
         try:
             code = _code_of(job, config, store, signals, held)
         except KeyboardInterrupt:  # another than ours has no number: it goes on
             if not signals:
                 raise
             code = 1
+        finally:
+            signals.are_late = True
         if signals and code:  # by now the exception is gone, and with it all that held workers
             log.error("interrupted; what is stored stays, the same command goes on from here")
             shut_ray_down()
@@ -147,7 +158,7 @@ def _code_of(
             log.error("error: %s", error)
         return error.exit_code
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if is_no_room(error):
             log.error("error: %s; make room, and the same command goes on from here", error)
             return DataError.exit_code
         if not signals:
@@ -167,7 +178,6 @@ def _only_job_in(store: Store) -> Iterator[None]:
         DataError: another job holds it.
     """
     root = store.root
-    lines = (root / RUN_LOG).stat().st_size
     with (root / "lock").open("a+") as file:
         if not _locked(file):
             file.seek(0)
@@ -175,6 +185,7 @@ def _only_job_in(store: Store) -> Iterator[None]:
                 f"{root} is being written by another job (process {file.read() or 'unknown'}); "
                 "wait for it, or set another `run` name"
             )
+        before = (root / RUN_LOG).stat().st_size  # of another job, which was writing until now
         file.seek(0)
         if left := file.read():
             log.warning(
@@ -186,7 +197,7 @@ def _only_job_in(store: Store) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         try:
-            with leased(store), log_uploaded(store, lines):
+            with leased(store), log_uploaded(store, before):
                 yield
         finally:
             file.truncate(0)  # whoever is killed leaves its number

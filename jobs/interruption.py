@@ -10,22 +10,29 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Signals(list[int]):
+    """Numbers of the signals received; `are_late` once there is nothing left to interrupt."""
+
+    are_late = False
+
+
 @contextmanager
-def interruptible() -> Iterator[list[int]]:
+def interruptible() -> Iterator[Signals]:
     """Raise KeyboardInterrupt at the first signal; the list holds its number from then on.
 
     Not an exception of our own: Ray makes a KeyboardInterrupt of whatever a handler raises.
 
     While the job ends, another SIGTERM changes nothing (a process and its group may both get one),
-    and another Ctrl-C ends the process at once.
+    and another Ctrl-C ends the process at once. A first signal that is late raises nothing.
     """
-    received: list[int] = []
+    received = Signals()
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(number)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        if not received.are_late:
+            raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():

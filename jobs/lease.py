@@ -1,12 +1,13 @@
 """One job at a time writes a remote run: a lease in `lock.json`, renewed while the job lives.
 
 A lease is free if there is none, or if its holder has not renewed it for `_PATIENCE` periods. Who
-wants it writes it and reads it back a second later. What race remains: pyarrow has no put that
-fails where an object is, so of two jobs that find the lease free, one may take longer than that
-second to write, after the other has read its own. Then both work until the first one renews,
-`PERIOD` seconds at most; it finds the other's lease and stops. A dataset that got files of both in
-that time is not what its manifest tells, and is refused when it is fetched. The clocks of the
-machines must agree to within a period or two.
+wants it writes it and reads it back a second later; so does its holder who could not renew it in
+time, and writes nothing else before. What race remains: pyarrow has no put that fails where an
+object is, so a put that takes longer than that second may replace the lease that another job has
+taken, and read back, meanwhile. Then both work until that job renews, `PERIOD` seconds at most; it
+finds the other's lease and stops. A dataset that got files of both in that time is not what its
+manifest tells, and is refused when it is fetched. The clocks of the machines must agree to within a
+period or two.
 """
 
 import json
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs.repeating import repeating
-from pipeline.errors import DataError
+from pipeline.errors import DataError, UserError
 from pipeline.mirror import Mirror
 from pipeline.mirrored_files import MirroredFiles
 from pipeline.store import Store
@@ -71,39 +72,45 @@ class _Lease:
 
     def __post_init__(self) -> None:
         self._token = uuid.uuid4().hex
-        self._renewed = 0.0  # monotonic
+        self._renewed = 0.0  # by `_now`; the lease holds from here on for `_PATIENCE` periods
         self._was_asked_for = False
 
     def take(self) -> None:
         """Raises DataError where another job has it."""
+        began = _now()
         held = _read(self.mirror)
-        if held is not None and _is_alive(held):
-            raise DataError(self._refusal(_who(held)))
-        if held is not None:
+        if held is not None and held["token"] != self._token:
+            if _is_alive(held):
+                raise DataError(self._refusal(_who(held)))
             log.info("%s does not write %s any more", _who(held), self.mirror.address)
         self._write()
         time.sleep(_SETTLE)
         held = _read(self.mirror)
         if held is None or held["token"] != self._token:
             raise DataError(self._refusal(_who(held) if held else "someone else"))
+        self._renewed = began
 
     def renew(self) -> None:
         """Write the lease anew, unless it is another's by now or was removed."""
         if self.lost_to:
             return
         try:
+            began = _now()
             held = _read(self.mirror)
             if held is None or held["token"] != self._token:
                 self.lost_to = _who(held) if held else f"whoever has removed {LEASE}"
                 log.error("the lease of %s was lost to %s", self.mirror.address, self.lost_to)
-                return
-            self._write()
-        except DataError as error:  # for a while there may be no network
+            elif self._has_run_out():  # another job may be taking it
+                self.take()
+            else:
+                self._write()
+                self._renewed = began
+        except (UserError, OSError) as error:  # for a while there may be no network, or no room
             log.warning("the lease is not renewed: %s", error)
 
     def require(self) -> None:
         """Raises DataError where the lease is lost, or could not be renewed for too long."""
-        if not self.lost_to and time.monotonic() - self._renewed <= _PATIENCE * PERIOD:
+        if not self.lost_to and not self._has_run_out():
             return
         whom = self.lost_to or "whoever wants it, since it could not be renewed"
         raise DataError(
@@ -119,12 +126,11 @@ class _Lease:
             held = _read(self.mirror)
             if held is not None and held["token"] == self._token:
                 self.mirror.delete(LEASE)
-        except DataError as error:
+        except (UserError, OSError) as error:
             log.warning("the lease stays until it runs out: %s", error)
 
     def _write(self) -> None:
         self._was_asked_for = True
-        began = time.monotonic()
         lease = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -132,7 +138,9 @@ class _Lease:
             "renewed_at": time.time(),
         }
         self.mirror.write(LEASE, json.dumps(lease).encode())
-        self._renewed = began
+
+    def _has_run_out(self) -> bool:
+        return _now() - self._renewed > _PATIENCE * PERIOD
 
     def _refusal(self, who: str) -> str:
         return (
@@ -158,6 +166,11 @@ def _read(mirror: Mirror) -> dict[str, Any] | None:
                 return lease
         time.sleep(_SETTLE / _READS)
     return None
+
+
+def _now() -> float:
+    """Seconds, which pass while the machine sleeps as well."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _is_alive(lease: dict[str, Any]) -> bool:

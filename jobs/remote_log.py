@@ -42,11 +42,11 @@ class _Upload:
 
     def __call__(self) -> None:
         """Put the whole log, if there are new lines."""
-        lines = self._file.read_bytes()[self._offset :]
-        if lines == self._latest:
-            return
         try:
+            lines = self._file.read_bytes()[self._offset :]
+            if lines == self._latest:
+                return
             self._files.mirror.write(RUN_LOG, self._earlier + lines)
             self._latest = lines
-        except UserError as error:  # the log must not end the job
+        except (UserError, OSError) as error:  # the log must not end the job
             log.warning("%s is not uploaded: %s", RUN_LOG, error)

@@ -3,6 +3,13 @@
 `exit_code` is what a job returns to its scheduler; 0 means done.
 """
 
+import errno
+
+
+def is_no_room(error: Exception) -> bool:
+    """Whether a disk of this machine is full: none of our errors, but the user's to mend."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
 
 class UserError(ValueError):
     """Something outside the program is wrong; the message says what to change."""

@@ -6,14 +6,14 @@ complete or absent, and stays: `.cache/fetched/` may be removed while no job run
 
 import hashlib
 import logging
-import os
-import shutil
+from functools import partial
 from pathlib import Path
 
 from pyarrow import fs
 
 from pipeline.errors import DataError
 from pipeline.locations import is_remote
+from pipeline.made_once import made_once
 from pipeline.mirror import Mirror
 
 log = logging.getLogger(__name__)
@@ -32,10 +32,7 @@ def local_copy(location: Path | str) -> Path:
     source, name, files = _look(location)
     told = [(below, info.size, info.mtime_ns) for below, info in files.items()]
     version = hashlib.sha256(repr((location, told)).encode()).hexdigest()[:16]
-    folder = _CACHE / version
-    if not folder.is_dir():
-        _fetch(source, files, folder)
-    return folder / name
+    return made_once(_CACHE / version, partial(_fetch, source, files)) / name
 
 
 def name_of(file: Path) -> str:
@@ -62,14 +59,7 @@ def _look(uri: str) -> tuple[Mirror, str, dict[str, fs.FileInfo]]:
 
 
 def _fetch(source: Mirror, files: dict[str, fs.FileInfo], folder: Path) -> None:
-    """Two processes may fetch at once: each into its own folder, and the first one is kept."""
     size = sum(info.size for info in files.values())
     log.info("fetching %s once, %d files, %.1f MB", source.address, len(files), size / 1e6)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
     for below, info in files.items():
-        source.download(info, temporary / below)
-    try:
-        temporary.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(temporary)
+        source.download(info, folder / below)

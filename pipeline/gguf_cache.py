@@ -5,15 +5,15 @@ model, and every worker of every wave would do so again. A converted folder load
 """
 
 import logging
-import os
-import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, is_no_room
+from pipeline.made_once import made_once
 
 log = logging.getLogger(__name__)
 
@@ -23,26 +23,22 @@ _CACHE = Path(".cache/models")
 def converted_folder(file: Path, dtype: str, identity: str) -> Path:
     """A Hugging Face folder with the model and tokenizer of a GGUF `file`, made if need be.
 
-    `identity` is the fingerprint of the file's content and `dtype`. Two processes may convert at
-    once: each into its own folder, and the first one to finish is kept.
+    `identity` is the fingerprint of the file's content and `dtype`.
 
     Raises:
         ModelError: the file does not exist or cannot be read.
     """
-    folder = _CACHE / f"{file.stem}-{identity}"
-    if folder.is_dir():
-        return folder
-    log.info("converting %s once, to %s", file, folder)
-    temporary = _CACHE / f".{folder.name}.{os.getpid()}"
+    return made_once(_CACHE / f"{file.stem}-{identity}", partial(_fill, file, dtype))
+
+
+def _fill(file: Path, dtype: str, folder: Path) -> None:
+    log.info("converting %s once, into %s", file, folder.parent)
     try:
-        _convert(file, dtype, temporary)
+        _convert(file, dtype, folder)
     except (OSError, ValueError) as error:
+        if is_no_room(error):
+            raise
         raise ModelError(f"{file} cannot be read as a GGUF language model: {error}") from error
-    try:
-        temporary.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(temporary)
-    return folder
 
 
 def _convert(file: Path, dtype: str, folder: Path) -> None:

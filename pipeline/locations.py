@@ -1,4 +1,4 @@
-"""Where things lie: a local path, or a URI of an object store or a distributed file system.
+"""Where things lie: a local path, or a URI of an object store.
 
 Looks at the text of a setting only; `pipeline.remote` opens what it names.
 """
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator
 
-SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss")
 
 _URI = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET_NAME = re.compile(r"key|secret|token|password|credential|sig", re.IGNORECASE)
@@ -27,7 +27,7 @@ def parse_location(value: Any) -> Path | str:
     """A local path, also where it is written as `file:///x`; or a URI without an end slash.
 
     Raises:
-        ValueError: the scheme is unknown, or the URI carries a secret or has no bucket.
+        ValueError: the scheme is unknown, or the URI carries a secret, has no bucket or holds a #.
     """
     if isinstance(value, Path):
         return value
@@ -44,7 +44,9 @@ def parse_location(value: Any) -> Path | str:
             + ", ".join(f"{scheme}://" for scheme in SCHEMES)
         )
     _require_no_secret(value)
-    if not parts.netloc and parts.scheme not in ("hdfs", "viewfs"):
+    if "#" in value:  # whatever parses it would leave out what follows
+        raise ValueError("the URI holds a #, which would end it; write %23 instead")
+    if not parts.netloc:
         raise ValueError("the URI names no bucket; write it as scheme://bucket/folder")
     bare, mark, query = value.partition("?")
     return bare.rstrip("/") + mark + query
@@ -58,9 +60,11 @@ def without_secrets(text: str) -> str:
 def _require_no_secret(uri: str) -> None:
     """A URI stands in logs and manifests, so it must not be a secret."""
     parts = urlsplit(uri)
-    # A secret may hold a slash, which ends what `urlsplit` takes for the host.
-    before = uri.partition("://")[2].rpartition("@")[0]
-    if ":" in before or (before and parts.scheme == "s3"):
+    rest = uri.partition("://")[2]
+    # A secret may hold a slash, which ends the host. The id of an S3 key may stand alone, and holds
+    # none: without a colon, an @ behind a slash is part of a name.
+    has_secret = ":" in rest.rpartition("@")[0]
+    if has_secret or (parts.scheme == "s3" and "@" in rest.partition("/")[0]):
         raise ValueError(
             "the URI carries a key; put it into the environment (S3: AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY), where no log or manifest repeats it"

@@ -1,12 +1,13 @@
-"""A folder of an object store or a distributed file system, with the few things we do to it.
+"""A folder of an object store, with the few things we do to it.
 
-No file is ever half there. An object store puts an object whole or not at all; elsewhere a file is
-written beside its place and moved there.
+No file is ever half there: an object store puts an object whole or not at all. On a file system,
+which tests use for its speed, a file is written beside its place and moved there.
 """
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -116,19 +117,23 @@ class Mirror:
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         place = f"{self.address}: {info.path}"
         try:
-            with explained(place):
+            with _reading(place):
                 _copy(filesystem, info.path, fs.LocalFileSystem(), str(temporary))
-        except FileNotFoundError as error:
-            raise DataError(f"{place} has gone while it was read; run again") from error
-        if temporary.stat().st_size != info.size:
-            raise DataError(f"{place} has another size than it had just now; run again")
-        os.utime(temporary, ns=(info.mtime_ns, info.mtime_ns))
-        temporary.rename(target)
+            if temporary.stat().st_size != info.size:
+                raise DataError(f"{place} has another size than it had just now; run again")
+            os.utime(temporary, ns=(info.mtime_ns, info.mtime_ns))
+            temporary.rename(target)
+        finally:  # a disk that is full must not stay so
+            temporary.unlink(missing_ok=True)
 
     def count_rows(self, info: fs.FileInfo) -> int:
-        """Rows of a Parquet file of `files`, from its footer."""
+        """Rows of a Parquet file of `files`, from its footer.
+
+        Raises:
+            DataError: it is gone by now, or damaged.
+        """
         filesystem, _ = self._open("")
-        with explained(f"{self.address}: {info.path}"):
+        with _reading(f"{self.address}: {info.path}"):
             return pq.read_metadata(info.path, filesystem=filesystem).num_rows
 
     def copy(self, name: str, to: str) -> None:
@@ -175,6 +180,16 @@ def is_copy(file: Path, info: fs.FileInfo) -> bool:
     except FileNotFoundError:
         return False
     return (found.st_size, found.st_mtime_ns) == (info.size, info.mtime_ns)
+
+
+@contextmanager
+def _reading(place: str) -> Iterator[None]:
+    """As `explained`, for a file that was there just now."""
+    try:
+        with explained(place):
+            yield
+    except FileNotFoundError as error:
+        raise DataError(f"{place} has gone while it was read; run again") from error
 
 
 def _copy(source: fs.FileSystem, path: str, target: fs.FileSystem, to: str) -> None:

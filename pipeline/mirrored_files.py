@@ -6,15 +6,14 @@ the manifest last, so another machine can go on at any moment; what was written 
 there is dropped. Engines, pools and encoders read local files, as everywhere.
 """
 
-import fcntl
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyarrow import fs
 
 from pipeline.errors import DataError
+from pipeline.made_once import alone
 from pipeline.mirror import Mirror, is_copy
 from pipeline.parts import content_hash, parse_json, write_atomically
 from pipeline.run_files import BUILDING, MANIFEST, RunFiles, aside_name
@@ -40,13 +39,17 @@ class MirroredFiles(RunFiles):
         Raises:
             DataError: the files are not those of the manifest, or the store cannot be asked.
         """
-        wanted, folder = self.mirror.read(f"{name}/{MANIFEST}"), self.root / name
-        if wanted is None or _content(folder / MANIFEST) == wanted:
-            return folder
-        with _alone(self.root):
-            if _content(folder / MANIFEST) != wanted:
-                self._fetch(name, wanted)
-        return folder
+        if (wanted := self._missing_manifest(name)) is not None:
+            with alone(self.root):
+                # A job that sets the dataset aside meanwhile has the folder for what it writes.
+                if (wanted := self._missing_manifest(name)) is not None:
+                    self._fetch(name, wanted)
+        return self.root / name
+
+    def _missing_manifest(self, name: str) -> bytes | None:
+        """The remote manifest; None if there is none, or it is here as well."""
+        wanted = self.mirror.read(f"{name}/{MANIFEST}")
+        return None if _content(self.root / name / MANIFEST) == wanted else wanted
 
     def _fetch(self, name: str, manifest: bytes) -> None:
         """Bring a complete dataset; here too its manifest comes last."""
@@ -130,19 +133,22 @@ class MirroredFiles(RunFiles):
         stands as it was, and the copy has no manifest yet. Then its manifest goes, then the mark of
         an unfinished dataset: whatever is left counts as neither, and the next one who wants the
         place sets it aside as well, before writing anything. Parts go last: with the mark in place
-        they would be taken for all that was stored.
+        they would be taken for all that was stored. The working copy goes when the manifest has
+        gone: before that, whoever reads the dataset here would fetch it once more.
         """
-        shutil.rmtree(self.root / name, ignore_errors=True)  # all of it is there, or counts nowhere
         files = self.mirror.files(name)
-        if not files:
-            return ""
         aside = aside_name(name)
         ordered = sorted(files, key=lambda below: (below != MANIFEST, below != BUILDING, below))
         for below in reversed(ordered):
             self.mirror.copy(f"{name}/{below}", f"{aside}/{below}")
-        for below in ordered:
+        marks = [below for below in ordered if below in (MANIFEST, BUILDING)]
+        for below in marks:
             self.mirror.delete(f"{name}/{below}")
-        return f"{self.address}/{aside}"
+        with alone(self.root):  # whoever fetches it is done
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        for below in ordered[len(marks) :]:
+            self.mirror.delete(f"{name}/{below}")
+        return f"{self.address}/{aside}" if files else ""
 
     def _name_of(self, file: Path) -> str:
         return file.relative_to(self.root).as_posix()
@@ -153,12 +159,3 @@ def _content(file: Path) -> bytes | None:
         return file.read_bytes()
     except FileNotFoundError:
         return None
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Let no two processes of this machine fetch into one working copy at once."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "fetching").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

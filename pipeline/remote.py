@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from pipeline.errors import ConfigError, DataError, UserError
+from pipeline.errors import ConfigError, DataError, UserError, is_no_room
 
 OBJECT_STORES = ("s3", "gcs", "abfs")  # as pyarrow calls them: no folders, and a put is atomic
 
@@ -33,7 +33,7 @@ _AWS_ERROR = re.compile(r"AWS Error (\w+)")
 _REMEDIES = {
     "NO_SUCH_BUCKET": "there is no such bucket; correct the URI, or make the bucket",
     "ACCESS_DENIED": "access is denied; the key is wrong, or has no right to list, read, write and "
-    "delete there",
+    "delete there; on a machine of Amazon's that has a role, set AWS_EC2_METADATA_DISABLED=false",
     "INVALID_ACCESS_KEY_ID": "the store does not know the key in AWS_ACCESS_KEY_ID; correct it",
     "SIGNATURE_DOES_NOT_MATCH": "AWS_SECRET_ACCESS_KEY does not belong to AWS_ACCESS_KEY_ID; "
     "correct it",
@@ -82,7 +82,9 @@ def is_object_store(filesystem: fs.FileSystem) -> bool:
 
 @contextmanager
 def explained(place: str) -> Iterator[None]:
-    """Turn the errors of pyarrow and AWS into ours; a file that is not there stays what it is.
+    """Turn the errors of pyarrow and AWS into ours, but for two.
+
+    A file that is not there stays what it is; a full disk is this machine's, and stays an OSError.
 
     Raises:
         DataError: naming `place`, the reason and the remedy.
@@ -92,6 +94,8 @@ def explained(place: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and is_no_room(error):
+            raise OSError(error.errno, f"no room here for {place} ({error.strerror})") from error
         raise _explanation(place, str(error)) from error
 
 

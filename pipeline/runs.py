@@ -27,10 +27,15 @@ def runs_in(artifacts: Path | str) -> list[str]:
         DataError: the store cannot be asked.
     """
     if is_remote(artifacts):
-        everything = Mirror(artifacts)
-        return [name for name in everything.folders() if everything.info(f"{name}/{RECORD}")]
+        return [name for name in Mirror(artifacts).folders() if _is_run(Mirror(artifacts, name))]
     return sorted(
         folder.name
         for folder in Path(artifacts).glob("*/")
         if (folder / RECORD).is_file() or any(folder.glob(f"*/{MANIFEST}"))
+    )
+
+
+def _is_run(mirror: Mirror) -> bool:
+    return mirror.info(RECORD) is not None or any(
+        mirror.info(f"{folder}/{MANIFEST}") for folder in mirror.folders()
     )

@@ -18,6 +18,7 @@ from features.carry import (
 from jobs import encode_features
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.mirror import Mirror
 from pipeline.schemas import FEATURES, KNOWLEDGE, SCHEMAS, with_vector_width
 from pipeline.store import Store
 
@@ -136,14 +137,14 @@ def test_stored_rows_are_found_across_parts_in_any_order(tmp_path):
         assert bits_of(found).items() <= bits_of(whole).items()
 
 
-def test_a_lost_part_is_named(tmp_path):
-    store, rows = Store(tmp_path), entities("abcd")
+def test_a_lost_part_is_named(tmp_path, bucket):
+    store, rows = Store(tmp_path, Mirror(bucket, "run")), entities("abcd")
     writer = store.plan("features", {}).open_writer()
     for start in (0, 2):
         writer.append(features(rows[start : start + 2], random_vectors(2)))
     writer.finish()
     (store.path("features") / "part-00001.parquet").unlink()
-    with pytest.raises(DataError, match="features has lost or gained a part"):
+    with pytest.raises(DataError, match=rf"{bucket}/run/features has lost or gained a part"):
         StoredFeatures(store)
 
 

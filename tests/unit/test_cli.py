@@ -104,6 +104,17 @@ def test_a_job_that_was_killed_is_told_of_by_the_next(config):
     assert not (root / "lock").read_text()
 
 
+def test_a_full_disk_is_told_of_by_who_only_looks_too(config, capsys):
+    """What it reads of a remote run is fetched."""
+    assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 0
+
+    def view(_, __):
+        raise OSError(errno.EDQUOT, "Quota exceeded", "tokens.npy")
+
+    assert cli.look(view, None, ["--config", str(config)]) == 3
+    assert "tokens.npy'; make room, and run again" in capsys.readouterr().err
+
+
 def test_a_full_disk_says_what_to_do(config, capsys):
     def job(_, __):
         raise OSError(errno.ENOSPC, "No space left on device", "part-00001.tmp")

@@ -1,5 +1,10 @@
 """Remote tables and models are fetched once for each version, and read like local ones."""
 
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -7,10 +12,11 @@ import pytest
 
 from features.encoder import locate_encoder, weights_fingerprint
 from jobs.build_catalog import _identities
-from pipeline import fetched
+from pipeline import fetched, gguf_cache
+from pipeline import made_once as made_once_module
 from pipeline.config import CatalogSettings
 from pipeline.decoding_config import LanguageModelSettings
-from pipeline.errors import DataError
+from pipeline.errors import DataError, ModelError
 from pipeline.fetched import local_copy
 from pipeline.language_model import model_fingerprint
 from pipeline.mirror import Mirror
@@ -107,8 +113,73 @@ def test_a_fetch_that_died_leaves_nothing_that_could_be_taken_for_a_copy(
         patch.setattr(Mirror, "download", dying)
         with pytest.raises(KeyboardInterrupt):
             local_copy(f"{remote_shop}/events")
-    assert all(folder.name.startswith(".") for folder in cache.iterdir())
+    assert not list(cache.iterdir())  # a disk that was full has room again
     assert (local_copy(f"{remote_shop}/events") / "day=1" / "a.parquet").is_file()
+
+
+def test_what_a_killed_fetch_left_is_removed_by_the_next(remote_shop, cache, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 4242)
+        patch.setattr(made_once_module.shutil, "rmtree", lambda *_, **__: None)  # nobody cleans up
+        patch.setattr(Mirror, "download", lambda _, info, target: left(target))
+        with pytest.raises(KeyboardInterrupt):
+            local_copy(f"{remote_shop}/events")
+    assert list(cache.rglob("b.parquet"))
+    folder = local_copy(f"{remote_shop}/events")
+    assert list(cache.iterdir()) == [folder.parent]
+    assert (folder / "_temporary" / "b.parquet").read_bytes() == b"half"
+
+
+def left(target):
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"less")
+    raise KeyboardInterrupt
+
+
+def test_many_who_want_the_same_at_once_fetch_it_once(remote_shop, cache, object_store):
+    object_store.seen.clear()
+    with ThreadPoolExecutor(4) as threads:
+        folders = set(threads.map(local_copy, [f"{remote_shop}/items.parquet"] * 8))
+    assert len(folders) == 1
+    assert pq.read_table(folders.pop()) == ITEMS
+    assert sum(method == "GET" and "parquet" in path for method, path in object_store.seen) == 1
+
+
+def test_a_folder_that_cannot_be_put_in_its_place_is_an_error(remote_shop, cache, monkeypatch):
+    real = Path.rename
+
+    def rename(path, target):
+        if path.is_dir():
+            raise PermissionError(f"{target} may not be made")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(PermissionError):
+        local_copy(f"{remote_shop}/users.csv")
+    assert not list(cache.iterdir())
+
+
+def test_a_model_that_is_converted_is_made_alike(tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf_cache, "_CACHE", tmp_path / "models")
+    errors = [OSError(errno.ENOSPC, "full"), OSError("rotten"), None]
+
+    def convert(file, dtype, folder):
+        (folder / "weights").write_text(dtype)
+        if error := errors.pop(0):
+            raise error
+
+    monkeypatch.setattr(gguf_cache, "_convert", convert)
+    for kind, words in (
+        (OSError, "full"),
+        (ModelError, r"a\.gguf cannot be read as a GGUF .*rotten"),
+    ):
+        with pytest.raises(kind, match=words):
+            gguf_cache.converted_folder(Path("a.gguf"), "float32", "f00")
+        assert not list((tmp_path / "models").iterdir())
+    for _ in range(2):
+        folder = gguf_cache.converted_folder(Path("a.gguf"), "float32", "f00")
+        assert folder == tmp_path / "models" / "a-f00"
+        assert (folder / "weights").read_text() == "float32"
 
 
 def test_what_is_not_there_is_named(bucket, cache):

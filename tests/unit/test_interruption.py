@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -30,18 +31,23 @@ CLEANUPS = {
 }
 
 
-@pytest.fixture
-def started(tmp_path):
-    """Start a job of its own process that sleeps, and wait until it does."""
+def config_in(folder):
     tree = {
         "run": "r",
-        "artifacts": str(tmp_path),
+        "artifacts": str(folder),
         "catalog": {"source": "movielens", "path": "x"},
         "language_model": {"path": "x"},
         "encoder": {"path": "x"},
     }
-    path = tmp_path / "r.yaml"
+    path = folder / "r.yaml"
     path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Start a job of its own process that sleeps, and wait until it does."""
+    path = config_in(tmp_path)
     processes = []
 
     def start(cleanup):
@@ -84,6 +90,31 @@ def test_a_second_sigterm_does_not_cut_the_ending_short(started, tmp_path):
     process.communicate(timeout=30)
     assert process.returncode == 143
     assert (tmp_path / "r" / "ended").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_while_lease_and_log_are_given_back_does_not_cut_that_short(
+    number, tmp_path, monkeypatch
+):
+    """The job is done by then: that is what the exit code says."""
+    given_back, outside = [], []
+
+    @contextmanager
+    def only_job_in(store):
+        yield
+        signal.raise_signal(number)
+        given_back.append(store)
+
+    monkeypatch.setattr(cli, "_only_job_in", only_job_in)
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(number, lambda *_: outside.append(number))
+    try:
+        arguments = ["--config", str(config_in(tmp_path))]
+        assert cli.main(lambda config, store: None, None, arguments) == 0
+    finally:
+        signal.signal(number, before)
+    assert len(given_back) == 1
+    assert not outside
 
 
 def test_a_handler_that_another_library_replaces_is_put_back():

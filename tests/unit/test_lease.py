@@ -1,13 +1,15 @@
 """One job at a time writes a remote run, on whatever machine."""
 
+import errno
 import json
 import time
+from contextlib import suppress
 
 import pytest
 
 from jobs import lease as lease_module
 from jobs.lease import LEASE, holder, leased
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
 from pipeline.mirror import Mirror
 from pipeline.store import Store
 
@@ -143,6 +145,84 @@ def test_a_job_that_cannot_renew_for_long_stops_writing(machine, often, object_s
             store.files.write("run.json", b"{}")
         object_store.trouble = lambda *_: None
         wait_until(lambda: may_write(store))  # nobody has taken it: it is ours again
+
+
+def test_a_full_disk_ends_no_renewals(machine, often, monkeypatch):
+    often(0.1, 20.0)
+    real, troubles = Mirror.write, [OSError(errno.ENOSPC, "full"), ConfigError("no key")]
+
+    def troubled(mirror, name, data):
+        if troubles:
+            raise troubles.pop()
+        real(mirror, name, data)
+
+    with leased(machine("a")):
+        first = stored(machine("a"))
+        monkeypatch.setattr(Mirror, "write", troubled)
+        wait_until(lambda: stored(machine("a"))["renewed_at"] > first["renewed_at"])
+        assert not troubles
+
+
+@pytest.fixture
+def paused(machine, monkeypatch):
+    """A held lease, and how to let its job sleep for two minutes behind a call."""
+    lease, slept = lease_module._Lease(machine("a").files.mirror), [0.0]
+    monkeypatch.setattr(lease_module, "_now", lambda: 1000.0 + slept[0])
+    lease.take()
+
+    def sleep_in(place, name, meanwhile):
+        real, left = getattr(place, name), [1]
+
+        def sleeping(*arguments):
+            answer = real(*arguments)
+            if left:
+                left.clear()
+                slept[0] += 120
+                meanwhile()
+            return answer
+
+        monkeypatch.setattr(place, name, sleeping)
+
+    return lease, sleep_in
+
+
+def test_a_job_that_slept_while_it_renewed_leaves_the_lease_to_who_has_it_by_now(paused):
+    lease, sleep_in = paused
+    sleep_in(lease_module, "_read", lambda: lease.mirror.write(LEASE, someone(time.time())))
+    lease.renew()
+    assert lease_module._read(lease.mirror)["token"] == "theirs"
+    with pytest.raises(DataError, match="was lost to whoever wants it"):
+        lease.require()
+    lease.renew()
+    with pytest.raises(DataError, match="was lost to process 7 on far"):
+        lease.require()
+
+
+def test_a_job_that_slept_and_finds_its_lease_takes_it_as_if_it_were_new(paused, monkeypatch):
+    """So it writes nothing before it has read the lease back: another may be taking it."""
+    lease, sleep_in = paused
+    sleep_in(lease_module, "_read", lambda: None)
+    may_write = []
+
+    def settle(seconds):
+        with suppress(DataError):
+            lease.require()
+            may_write.append(seconds)
+
+    monkeypatch.setattr(lease_module.time, "sleep", settle)
+    lease.renew()
+    assert not may_write
+    lease.require()
+
+
+def test_a_renewal_that_came_too_late_does_not_count(paused):
+    lease, sleep_in = paused
+    sleep_in(Mirror, "write", lambda: None)
+    lease.renew()
+    with pytest.raises(DataError, match="since it could not be renewed"):
+        lease.require()
+    lease.renew()
+    lease.require()
 
 
 def may_write(store):

@@ -41,7 +41,8 @@ def load(tmp_path):
         ("s3://shop/a?region=eu-west-1", "s3://shop/a?region=eu-west-1"),
         ("gs://shop/books", "gs://shop/books"),
         ("abfs://books@shop.dfs.core.windows.net/a", "abfs://books@shop.dfs.core.windows.net/a"),
-        ("hdfs:///books", "hdfs:///books"),
+        ("s3://shop/me@home.org/data", "s3://shop/me@home.org/data"),
+        ("s3://shop/a%23b", "s3://shop/a%23b"),
     ],
 )
 def test_a_location_is_a_local_path_or_a_uri(given, meant):
@@ -69,10 +70,13 @@ def test_every_place_of_a_config_may_be_remote(load):
     ("uri", "complaint"),
     [
         ("shop://a/b", r"artifacts: the scheme shop:// is unknown; .* s3://, gs://"),
+        ("hdfs://shop/a", r"artifacts: the scheme hdfs:// is unknown"),
+        ("s3://shop/a#b", "artifacts: the URI holds a #, which would end it; write %23 instead"),
         ("s3:///a", "artifacts: the URI names no bucket"),
         (f"s3://AKIA:{SECRET}@shop/a", r"carries a key; put it into the environment \(S3: AWS_ACC"),
         ("s3://AKIA@shop/a", "carries a key; put it into the environment"),
-        (f"hdfs://me:{SECRET}@host/a", "carries a key; put it into the environment"),
+        (f"s3://AKIA:{SECRET}#@shop/a", "carries a key; put it into the environment"),
+        (f"gs://me:{SECRET}@shop/a", "carries a key; put it into the environment"),
         (f"s3://shop/a?secret_key={SECRET}", "carries the secret secret_key; put it into the"),
         (f"abfs://c@shop/a?sig={SECRET}", "carries the secret sig; put it into the environment"),
         (3, "artifacts: Input should be a path or a URI; got 3"),

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -291,3 +292,50 @@ def test_damage_is_found_when_a_dataset_is_fetched(machine):
     machine("b").files.mirror.write("users/manifest.json", b"rotten")
     with pytest.raises(DataError, match=r"s3://.*/run/users/manifest.json is damaged"):
         machine("b").read("users")
+
+
+class Asking(Mirror):
+    """Lets something happen before each copy or behind each read of a manifest."""
+
+    meanwhile: ClassVar[list] = []
+
+    def copy(self, name, to):
+        for act in self.meanwhile:
+            act()
+        super().copy(name, to)
+
+    def read(self, name):
+        data = super().read(name)
+        while name.endswith(MANIFEST) and self.meanwhile:
+            self.meanwhile.pop()()
+        return data
+
+
+def test_who_reads_a_dataset_while_it_is_set_aside_does_not_bring_it_back(
+    machine, bucket, monkeypatch
+):
+    plan = machine("a").plan("users", {"seed": 1})
+    plan.write(make_users("u1"))
+    job = Store(plan.store.root, Asking(bucket, "run"))
+    monkeypatch.setattr(Asking, "meanwhile", [lambda: machine("a").read("users")])
+    job.set_aside("users")
+    assert not job.path("users").exists()
+
+
+def test_who_wants_a_dataset_that_is_set_aside_just_then_leaves_its_folder_alone(
+    machine, bucket, monkeypatch
+):
+    """By then a job writes there."""
+    machine("a").plan("users", {"seed": 1}).write(make_users("u1"))
+    job = machine("b").plan("users", {"seed": 2})
+    part = make_users("u2")
+    written = []
+
+    def replace_it():
+        writer = job.open_writer()
+        written.append(append_part(writer._folder, part, USERS, "users"))  # not uploaded yet
+
+    monkeypatch.setattr(Asking, "meanwhile", [replace_it])
+    reader = Store(machine("b").root, Asking(bucket, "run"))
+    reader.files.local("users")
+    assert written[0].is_file()

@@ -1,7 +1,9 @@
 """Jobs whose artifacts are in an object store: lock, log, status and refresh, without a secret."""
 
+import errno
 import json
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ from pipeline import runs
 from pipeline.errors import DataError
 from pipeline.mirror import Mirror
 from pipeline.runs import open_run, runs_in
-from pipeline.schemas import KNOWLEDGE, USERS
+from pipeline.schemas import ITEMS, KNOWLEDGE, USERS
 
 
 @pytest.fixture
@@ -96,6 +98,40 @@ def test_a_log_that_cannot_be_uploaded_does_not_end_the_job(on, object_store, ca
     assert "run.log is not uploaded" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("trouble", ["full disk", "no log"])
+def test_nor_does_a_log_that_cannot_be_read_or_kept(on, monkeypatch, tmp_path, trouble):
+    real = Mirror.write
+
+    def full(mirror, name, data):
+        if name == "run.log":
+            raise OSError(errno.ENOSPC, "full")
+        real(mirror, name, data)
+
+    def job(config, store):
+        if trouble == "no log":
+            (store.root / "run.log").unlink()
+        else:
+            monkeypatch.setattr(Mirror, "write", full)
+
+    assert on("a", job) == 0
+
+
+def test_lines_that_another_job_wrote_while_this_one_waited_are_not_uploaded_as_its_own(
+    on, remote, monkeypatch, tmp_path
+):
+    real = cli._locked
+
+    def locked(file):
+        with (Path(file.name).parent / "run.log").open("a") as log:
+            log.write("another's last line\n")
+        return real(file)
+
+    monkeypatch.setattr(cli, "_locked", locked)
+    assert on("a", write_users) == 0
+    assert b"done in" in remote.read("run.log")
+    assert b"another's" not in remote.read("run.log")
+
+
 def test_a_job_on_another_machine_is_refused_and_leaves_no_trace(on, remote, capsys):
     other = {"host": "far", "pid": 7, "token": "theirs", "renewed_at": time.time() + 60}
     remote.write(LEASE, json.dumps(other).encode())
@@ -152,6 +188,31 @@ def test_the_status_is_that_of_the_store(on, remote, bucket, capsys):
     remote.write(LEASE, json.dumps(held).encode())
     on("b", show_status.main)
     assert "monday: process 7 on far is writing it" in capsys.readouterr().out
+
+
+def test_a_part_that_goes_while_the_status_is_taken_is_named(on, bucket, capsys, monkeypatch):
+    """It is told of like any other trouble, without a traceback."""
+    assert on("a", write_users) == 0
+    writer = open_run(f"{bucket}/artifacts", "monday").plan("items", {}).open_writer()
+    writer.append(pa.Table.from_pylist([{"item_id": "a", "title": "", "attributes": []}], ITEMS))
+    real = Mirror.files
+
+    def files(mirror, name=""):
+        found = real(mirror, name)
+        if "part-00000.parquet" in found:
+            mirror.delete(f"{name}/part-00000.parquet")
+        return found
+
+    monkeypatch.setattr(Mirror, "files", files)
+    assert on("b", show_status.main) == 3
+    assert "part-00000.parquet has gone while it was read; run again" in capsys.readouterr().err
+
+
+def test_a_run_without_a_record_is_one_if_it_holds_a_dataset(on, remote, bucket):
+    assert on("a", write_users) == 0
+    remote.delete("run.json")
+    Mirror(f"{bucket}/artifacts", "other").write("plots/a.svg", b"")
+    assert runs_in(f"{bucket}/artifacts") == ["monday"]
 
 
 def test_a_refresh_goes_on_from_a_remote_run(on, bucket, capsys):
