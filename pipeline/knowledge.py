@@ -4,6 +4,8 @@
 # (pyarrow.compute makes its functions at import time)
 
 import hashlib
+import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,6 +54,9 @@ MEMBER = ("kind", "entity_id", "group_id")  # of a group
 PLAIN_WAVE = 0
 
 _ASKED_AT_ONCE = 1024  # prompts in memory
+_TELL = 10.0  # s between lines of progress
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def make_tasks(
     Raises:
         DataError: an entity is not in the catalog.
     """
-    tables = [TASKS.empty_table()]
+    tables, told = [TASKS.empty_table()], time.monotonic()
     for rows, asked in _asked(prompts, _placed(prompts, members)):
         ids = tokenizer.encode_all([prompt.text for prompt in asked])
         keys = [key_of_ids(one) for one in ids]
@@ -117,6 +122,10 @@ def make_tasks(
             "latest_source": [prompt.latest_source for prompt in asked],
         }
         tables.append(pa.table(columns).cast(TASKS))
+        if time.monotonic() - told > _TELL:  # about a minute for 100,000 rows
+            told = time.monotonic()
+            done = sum(table.num_rows for table in tables)
+            log.info("%d of %d prompts are read", done, members.num_rows)
     return pa.concat_tables(tables).combine_chunks()
 
 

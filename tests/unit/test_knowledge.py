@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline import knowledge
 from pipeline.decoding_config import GenerationSettings
 from pipeline.engine.types import Generation, RowStatistics
 from pipeline.errors import DataError
@@ -130,3 +131,14 @@ def test_a_prompt_that_changes_while_the_job_runs_is_refused(tasks_for, letters)
     later = tasks.set_column(place, "prompt", pa.array(["written on Tuesday"]))
     with pytest.raises(DataError, match="item '0' is not the one that the job began with"):
         requests_of(later, letters, 8, 99)
+
+
+def test_a_long_list_of_prompts_says_how_far_it_is(tasks_for, monkeypatch, caplog):
+    monkeypatch.setattr(knowledge, "_TELL", -1.0)
+    monkeypatch.setattr(knowledge, "_ASKED_AT_ONCE", 2)
+    with caplog.at_level("INFO", "pipeline.knowledge"):
+        tasks_for(["a", "b", "c"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 3 prompts are read",
+        "3 of 3 prompts are read",
+    ]
