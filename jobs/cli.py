@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from jobs.interruption import interruptible, shut_ray_down
+from jobs.interruption import HalfStarted, interruptible, leave_with, shut_ray_down
 from jobs.lease import leased
 from jobs.remote_log import RUN_LOG, log_uploaded
 from jobs.run_record import as_recorded, record, require_run
@@ -125,10 +125,12 @@ def _run(job: Job, config: RunConfig, store: Store) -> int:
     with interruptible() as signals, ExitStack() as held:
         try:
             code = _code_of(job, config, store, signals, held)
-        except KeyboardInterrupt:  # another than ours has no number: it goes on
+        except KeyboardInterrupt as interrupt:  # another than ours has no number: it goes on
             if not signals:
                 raise
             code = 1
+            if isinstance(interrupt, HalfStarted):
+                leave_with(128 + signals[0])
         finally:
             signals.are_late = True
         if signals and code:  # by now the exception is gone, and with it all that held workers

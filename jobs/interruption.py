@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM end a job in order: by an exception that no `except Exception` holds up."""
 
+import atexit
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -8,6 +10,10 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class HalfStarted(KeyboardInterrupt):
+    """A signal came while Ray started. Such a Ray aborts its process where that ends in order."""
 
 
 class Signals(list[int]):
@@ -51,17 +57,36 @@ def handlers_kept() -> Iterator[None]:
 
     Ray's own answer is to exit; it is passed on to the one put back. Where a signal came before
     Ray set its own, SIGTERM is ignored by now, and stays so.
+
+    Raises:
+        HalfStarted: a signal came in the block.
     """
     handler: Any = signal.getsignal(signal.SIGTERM)
     try:
         yield
-    except SystemExit:
+    except SystemExit as error:
         signal.signal(signal.SIGTERM, handler)
-        signal.raise_signal(signal.SIGTERM)
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise HalfStarted from error
         raise
+    except KeyboardInterrupt as error:
+        raise HalfStarted from error
     finally:
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, handler)
+
+
+def leave_with(code: int) -> None:
+    """Let this process end with `code` before anything that Ray has begun is taken down."""
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    atexit.register(leave)  # what is registered last is called first
 
 
 def shut_ray_down() -> None:

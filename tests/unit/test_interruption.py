@@ -13,15 +13,21 @@ from jobs import cli
 from jobs.interruption import handlers_kept, interruptible
 
 JOB = """
-import sys, time
+import atexit, os, sys, time
 from jobs import cli
+from jobs.interruption import handlers_kept
 
 def job(config, store):
     (store.root / "began").touch()
     try:
-        time.sleep(60)
+        {work}
     finally:
         {cleanup}
+
+def start_ray():
+    with handlers_kept():
+        atexit.register(os.abort)  # what comes of a Ray that has half started
+        time.sleep(60)
 
 sys.exit(cli.main(job, None, sys.argv[1:]))
 """
@@ -50,8 +56,8 @@ def started(tmp_path):
     path = config_in(tmp_path)
     processes = []
 
-    def start(cleanup):
-        code = JOB.format(cleanup=cleanup)
+    def start(cleanup, work="time.sleep(60)"):
+        code = JOB.format(cleanup=cleanup, work=work)
         command = [sys.executable, "-c", code, "--config", str(path)]
         process = subprocess.Popen(command, cwd=cli.ROOT, stderr=subprocess.PIPE, text=True)
         processes.append(process)
@@ -80,6 +86,19 @@ def test_a_stopped_job_says_one_line_and_has_its_exit_code(
     assert len(said.splitlines()) == 1
     assert "interrupted; what is stored stays, the same command goes on from here" in said
     assert (tmp_path / "r" / "run.log").read_text() == said
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_job_that_is_stopped_while_ray_starts_has_its_exit_code_too(
+    started, tmp_path, number, code
+):
+    process = started("pass", "start_ray()")
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "interrupted; what is stored stays" in said
+    assert (tmp_path / "r" / "lock").read_text() == ""
 
 
 def test_a_second_sigterm_does_not_cut_the_ending_short(started, tmp_path):
