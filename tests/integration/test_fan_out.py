@@ -18,11 +18,12 @@ from pipeline.store import Store
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("default"),  # third parties warn as they please inside workers
 ]
 
 WAVE = "waves/1/knowledge"
+PATIENCE = 300  # s; every worker that ends is another start-up, and machines may be busy
 SETTINGS = (
     "generation.rule=strict",
     "generation.waves=1",
@@ -138,7 +139,7 @@ def test_two_actors_share_the_rows_and_write_what_one_writes(bench):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
     job = bench.start("", "cluster.knowledge.actors=2")
-    assert job.wait(120) == 0, bench.output()
+    assert job.wait(PATIENCE) == 0, bench.output()
     assert rows_of(bench.store) == rows_of(bench.calm)
     knowledge = [store.read("knowledge") for store in (bench.store, bench.calm)]
     assert knowledge[0]["entity_id"].equals(knowledge[1]["entity_id"])
@@ -148,7 +149,7 @@ def test_two_actors_share_the_rows_and_write_what_one_writes(bench):
 def test_slots_are_idle_at_a_waves_end_only(bench):
     """Parts have 8 rows; the engine of 4 slots, as slow as a real one, knows nothing of them."""
     slow = "def before_step(step, seeds): time.sleep(0.04)"
-    assert bench.start(slow).wait(120) == 0, bench.output()
+    assert bench.start(slow).wait(PATIENCE) == 0, bench.output()
     (steps,) = bench.steps()
     full = [rows == 4 for rows in steps]
     assert sum(full) > len(steps) / 2
@@ -168,7 +169,7 @@ def before_step(step, seeds):
         raise {NO_MEMORY}
 """
     )
-    assert job.wait(120) == 0, bench.output()
+    assert job.wait(PATIENCE) == 0, bench.output()
     assert len(bench.steps()) == 2
     assert "OutOfMemoryError: no memory is left, says the test" in bench.log
     assert rows_of(bench.store) == rows_of(bench.calm)
@@ -187,7 +188,7 @@ def before_step(step, seeds):
 """,
         "generation.max_error_share=0.05",
     )
-    assert job.wait(200) == 0, bench.output()
+    assert job.wait(PATIENCE) == 0, bench.output()
     assert bench.log.count("a worker has ended") == 3
     rows, wanted = rows_of(bench.store), rows_of(bench.calm)
     failed = {entity for entity, (_, error) in rows.items() if error}
@@ -207,7 +208,7 @@ def before_step(step, seeds):
 """,
         "generation.block_rows=1000",  # no part is whole by then
     )
-    assert job.wait(120) == 1, bench.output()
+    assert job.wait(PATIENCE) == 1, bench.output()
     assert "MemoryError: there is none, says the test" in bench.log
     assert "4 workers in a row ended without an answer" in bench.log
     stored = bench.stored()
@@ -220,7 +221,7 @@ def before_step(step, seeds):
 @pytest.mark.faults
 def test_every_row_failing_is_the_engines_fault_and_no_row_is_stored(bench):
     fault = "def before_step(step, seeds): raise ValueError('a broken kernel, says the test')"
-    assert bench.start(fault).wait(120) == 1, bench.output()
+    assert bench.start(fault).wait(PATIENCE) == 1, bench.output()
     assert "a broken kernel, says the test" in bench.log
     assert bench.stored() == []
 
@@ -233,7 +234,7 @@ def test_ctrl_c_keeps_what_is_finished(bench):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     job.send_signal(signal.SIGINT)
-    assert job.wait(60) == 128 + signal.SIGINT
+    assert job.wait(PATIENCE) == 128 + signal.SIGINT
     stored = bench.stored()
     assert 8 <= len(stored) < len(rows_of(bench.calm))
     assert len(set(stored)) == len(stored)

@@ -29,12 +29,13 @@ from pipeline.store import Store
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.ray,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("default"),  # third parties warn as they please inside workers
 ]
 
 BLOCK, SLOTS = 8, 4  # rows of a part, and in flight
 WAVE = "waves/1/knowledge"
+PATIENCE = 300  # s; every worker that ends is another start-up, and machines may be busy
 SETTINGS = (
     "generation.rule=strict",
     "generation.waves=1",
@@ -190,7 +191,7 @@ def sets(*overrides):
     return [part for one in overrides for part in ("--set", one)]
 
 
-def wait_until(condition, process=None, seconds=90):
+def wait_until(condition, process=None, seconds=PATIENCE):
     deadline = time.monotonic() + seconds
     while not condition():
         assert process is None or process.poll() is None, f"exit code {process.returncode}"
@@ -224,7 +225,7 @@ def test_an_actor_killed_in_the_middle_costs_what_it_had_in_work(bench):
 def before_pass(number, input_ids):
     if number == 30: die_once()
 """)
-    assert job.wait(120) == 0, bench.output()
+    assert job.wait(PATIENCE) == 0, bench.output()
     assert (bench.notes / "once").exists()
     begun = bench.keys("begun")
     twice = {key for key in begun if begun.count(key) > 1}
@@ -271,7 +272,7 @@ def test_a_second_run_is_told_who_holds_the_lock_and_sigterm_loses_nothing(
     assert generate_knowledge.main(bench.arguments()) == 3
     assert f"is being written by another job (process {one_running.pid})" in capsys.readouterr().err
     one_running.terminate()
-    assert one_running.wait(60) == 143
+    assert one_running.wait(PATIENCE) == 143
     assert "interrupted; what is stored stays" in bench.log
     bench.require_little_lost()
     bench.resume()
@@ -289,7 +290,7 @@ def test_a_second_run_is_told_who_holds_the_lock_and_sigterm_loses_nothing(
 )
 def test_a_crash_between_two_writes_leaves_what_was_whole(bench, moment):
     job = bench.start(f"def before_rename(target):\n    if {moment}: die_once()")
-    assert job.wait(120) == -signal.SIGKILL, bench.output()
+    assert job.wait(PATIENCE) == -signal.SIGKILL, bench.output()
     assert leftovers(bench.store.root)  # it died before the rename
     bench.require_little_lost()
     assert generate_knowledge.main(bench.arguments()) == 0
@@ -334,7 +335,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing_once_there_is_room(bench):
         env=os.environ | variables | SECRETS,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=2 * PATIENCE,
     )
     (bench.notes / "output").write_text(job.stdout + job.stderr)
     assert job.returncode == 0, job.stderr
@@ -438,7 +439,7 @@ def before_pass(number, input_ids):
         raise RuntimeError("this row cannot be computed")
 """
     job = bench.start(fault, *more)
-    assert job.wait(120) == 0, bench.output()
+    assert job.wait(PATIENCE) == 0, bench.output()
     rows = rows_of(bench.store)
     failed = {entity for entity, row in rows.items() if row["error"]}
     assert failed == {("item", "x0")}
@@ -494,7 +495,7 @@ def test_a_node_that_dies_takes_no_row_with_it(bench):
     job = bench.popen(
         [sys.executable, "-c", script, *bench.arguments("cluster.knowledge.actors=2")]
     )
-    assert job.wait(200) == 0, bench.output()
+    assert job.wait(PATIENCE) == 0, bench.output()
     assert (bench.notes / "once").exists()
     nodes = {line.split()[0] for line in (bench.notes / "begun").read_text().splitlines()}
     assert len(nodes) == 2
