@@ -45,6 +45,7 @@ from jobs.waves import (
 from jobs.writers import Writers
 from pipeline.config import RunConfig
 from pipeline.errors import PartialError
+from pipeline.knowledge import is_among
 from pipeline.refresh import rows_that_hold
 from pipeline.store import DatasetWriter, Plan, Store
 
@@ -123,7 +124,7 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
     for start in range(0, max(len(rows), 1), STRETCH):
         writer.append(carried.slice(start, STRETCH))
     writer.finish(totals_in(carried))
-    new, gone = (len(own - other) for own, other in _differences(tasks, knowledge))
+    new, gone = _count_missing(tasks, knowledge), _count_missing(knowledge, tasks)
     log.info(
         "%s: %d of %d rows of %s hold; to be written: %d new, %d whose prompt or settings changed "
         "or whose row had failed; %d gone",
@@ -137,13 +138,9 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
     )
 
 
-def _differences(tasks: pa.Table, knowledge: pa.Table) -> list[tuple[set, set]]:
-    """Today's entities and those of the earlier run, either way round."""
-    today, before = (
-        set(zip(table["kind"].to_pylist(), table["entity_id"].to_pylist(), strict=True))
-        for table in (tasks, knowledge)
-    )
-    return [(today, before), (before, today)]
+def _count_missing(table: pa.Table, others: pa.Table) -> int:
+    """How many entities of `table` have no row in `others`."""
+    return pc.sum(pc.invert(is_among(table, others)), min_count=0).as_py()
 
 
 def _resume(plan: Plan, tasks: pa.Table) -> tuple[DatasetWriter, pa.Array]:

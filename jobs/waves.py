@@ -9,7 +9,6 @@ refresh has two: wave 0, the rows of the earlier run that still hold, and wave 1
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +18,7 @@ from pipeline.knowledge import (
     MEMBER,
     PLAIN_WAVE,
     WaveIdentity,
+    is_among,
     make_tasks,
     plan_waves,
     with_prompts,
@@ -167,7 +167,7 @@ def open_wave(
         chosen = groups.filter(pa.array(plan_waves(groups, config.generation.waves) == wave))
         return Wave(tasks_of(config, prompts, chosen, identity.tokenizer, wanted), prompts)
     carried = store.read(knowledge_name(_CARRIED), ["kind", "entity_id"])
-    chosen = groups.filter(pa.array(~_is_in(groups, carried)))
+    chosen = groups.filter(pc.invert(is_among(groups, carried)))
     tasks = tasks_of(config, prompts, chosen, identity.tokenizer, wanted)
     return Wave(tasks, prompts, EarlierTexts(earlier_knowledge(earlier, identity.tokenizer)))
 
@@ -207,11 +207,3 @@ def wave_identity(
         identity.model,
         identity.tokenizer.fingerprint,
     )
-
-
-def _is_in(groups: pa.Table, knowledge: pa.Table) -> np.ndarray:
-    """Which entities of GROUPS have a row: (entities,) bool."""
-    names = ("kind", "entity_id")
-    written = set(zip(*(knowledge[name].to_pylist() for name in names), strict=True))
-    entities = zip(*(groups[name].to_pylist() for name in names), strict=True)
-    return np.array([entity in written for entity in entities], bool)

@@ -44,10 +44,12 @@ TASKS = pa.schema(
 )
 
 # What a worker needs to write it.
-PROMPTED = (
-    TASKS.append(pa.field("prompt", pa.string())).append(
-        pa.field("previous_ids", pa.list_(pa.int32()))
-    )  # the entity's earlier text, [] if none
+PROMPTED = pa.schema(
+    [
+        *TASKS,
+        ("prompt", pa.string()),
+        ("previous_ids", pa.list_(pa.int32())),  # the entity's earlier text, [] if none
+    ]
 )
 
 MEMBER = ("kind", "entity_id", "group_id")  # of a group
@@ -132,9 +134,7 @@ def make_tasks(
 def with_prompts(tasks: pa.Table, prompts: Prompts) -> pa.Table:
     """PROMPTED, without earlier texts, for a few rows of TASKS."""
     texts = [prompt.text for _, asked in _asked(prompts, tasks) for prompt in asked]
-    return tasks.append_column("prompt", pa.array(texts, pa.string())).append_column(
-        "previous_ids", pa.array([[]] * len(texts), pa.list_(pa.int32()))
-    )
+    return pa.table([*tasks.columns, texts, [[]] * len(texts)], names=PROMPTED.names).cast(PROMPTED)
 
 
 def _placed(prompts: Prompts, members: pa.Table) -> pa.Table:
@@ -161,6 +161,11 @@ def _stretches(members: pa.Table) -> Iterator[tuple[Kind, int, int]]:
     for start, stop in pairwise([0, *borders.tolist(), len(kinds)]):
         if start < stop:
             yield kinds[start], start, stop
+
+
+def is_among(table: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    """For each row of `table` whether its entity has a row in `others`: bool."""
+    return pc.is_in(entities(table), value_set=entities(others))
 
 
 def entities(table: pa.Table) -> pa.ChunkedArray:

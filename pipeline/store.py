@@ -235,13 +235,13 @@ class Store:
         Raises:
             DataError: the dataset is missing, damaged, or of another schema version.
         """
-        parts = self.parts(name)
-        table = read_parts(parts, SCHEMAS[_table_of(name)][0], columns)
-        rows = self.require(name).num_rows
-        if table.num_rows != rows:
+        manifest = self._require_readable(name)
+        schema = SCHEMAS[_table_of(name)][0]
+        table = read_parts(list_parts(self.files.local(name)), schema, columns)
+        if table.num_rows != manifest.num_rows:
             raise DataError(
                 f"{self.files.address}/{name} holds {table.num_rows} rows, its manifest says "
-                f"{rows}: a part was lost or added; move the folder away and run again"
+                f"{manifest.num_rows}: a part was lost or added; move the folder away and run again"
             )
         return table
 
@@ -251,6 +251,10 @@ class Store:
         Raises:
             DataError: the dataset is missing or of another schema version.
         """
+        self._require_readable(name)
+        return list_parts(self.files.local(name))
+
+    def _require_readable(self, name: str) -> Manifest:
         manifest = self.require(name)
         version = SCHEMAS[_table_of(name)][1]
         if manifest.schema_version != version:
@@ -258,7 +262,7 @@ class Store:
                 f"{self.files.address}/{name} has schema version {manifest.schema_version}, this "
                 f"program reads {version}; set another `run` name or move the folder away"
             )
-        return list_parts(self.files.local(name))
+        return manifest
 
     def set_aside(self, name: str) -> None:
         """Move whatever stands in a dataset's place to `superseded/`; say so."""
