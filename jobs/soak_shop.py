@@ -49,7 +49,8 @@ def _save_model(folder: Path, seed: int) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    vocabulary = _save_tokenizer(folder)
+    texts = [" ".join(_WORDS) * 3, "Describe this book for a recommender. Cover: genre, author."]
+    vocabulary = save_tokenizer(folder, texts, _VOCABULARY)
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -67,8 +68,8 @@ def _save_model(folder: Path, seed: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def _save_tokenizer(folder: Path) -> int:
-    """A byte-level tokenizer of the shop's words; returns how many tokens it knows."""
+def save_tokenizer(folder: Path, texts: Sequence[str], size: int) -> int:
+    """Write a byte-level tokenizer made from `texts`; returns how many tokens it knows."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -76,12 +77,11 @@ def _save_tokenizer(folder: Path) -> int:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=_VOCABULARY,
+        vocab_size=size,
         special_tokens=["<pad>", "<s>", "</s>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [" ".join(_WORDS) * 3, "Describe this book for a recommender. Cover: genre, author."]
     core.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"

@@ -1,16 +1,17 @@
 """A small bookshop of our own, a tiny model with a tokenizer, and one full run over them."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from jobs import run_all
+from jobs import build_catalog, generate_knowledge, group_entities, run_all, train_embeddings
+from jobs.soak_shop import save_tokenizer
 from jobs.waves import open_prompts
 from pipeline.store import Store
 
@@ -18,30 +19,6 @@ ROOT = Path(__file__).parents[2]
 WORDS = ["river", "night", "stone", "garden", "letter", "winter", "crown", "silence", "harbour"]
 GENRES = ["Crime", "Poetry", "History"]
 SECRET = "Zyzzyva"  # stands in titles that are only ever read after the knowledge window
-
-
-@pytest.fixture(scope="session")
-def save_tokenizer():
-    """Write a byte-level tokenizer made from `texts`; say how many tokens it knows."""
-
-    def save(folder, texts, size):
-        core = Tokenizer(models.BPE())
-        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        core.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=size,
-            special_tokens=["<pad>", "<s>", "</s>"],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        core.train_from_iterator(texts, trainer)
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_object=core, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-        )
-        tokenizer.save_pretrained(folder)
-        return len(tokenizer)
-
-    return save
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +51,7 @@ def bookshop(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_llm(tmp_path_factory, save_tokenizer):
+def tiny_llm(tmp_path_factory):
     """A random Llama with a byte-level tokenizer, as a Hugging Face folder."""
     folder = tmp_path_factory.mktemp("llm")
     texts = [" ".join(WORDS) * 3, "Describe a book for a recommender."]
@@ -173,3 +150,30 @@ def prompts_of():
         }
 
     return every
+
+
+@pytest.fixture(scope="session")
+def calm(config_file):
+    """A strict run that nobody disturbs, on this process's Ray."""
+    overrides = (
+        "run=calm",
+        "generation.rule=strict",
+        "generation.waves=1",
+        "generation.block_rows=8",
+        "cluster.object_store_mb=80",
+        "engine.batch_rows=4",
+    )
+    arguments = ["--config", str(config_file)]
+    arguments += [part for one in overrides for part in ("--set", one)]
+    for stage in (build_catalog, train_embeddings, group_entities, generate_knowledge):
+        assert stage.main(arguments) == 0
+    return Store(config_file.parent / "artifacts" / "calm")
+
+
+@pytest.fixture
+def begun(calm, tmp_path):
+    """A run of the name of `tmp_path` that has all of the calm run before wave 1."""
+    store = Store(calm.root.parent / tmp_path.name)
+    for dataset in ("users", "items", "interactions", "embeddings", "groups", "waves/0"):
+        shutil.copytree(calm.path(dataset), store.path(dataset))
+    return store

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from jobs import build_catalog, generate_knowledge, group_entities, train_embeddings
 from jobs.generation_actor import make_engine
+from jobs.soak_shop import save_tokenizer
 from jobs.waves import Identity, open_wave, plan_wave
 from pipeline.config_file import load_config
 from pipeline.knowledge import requests_of
@@ -59,7 +60,7 @@ def save_model(folder, vocabulary, silent_layers=0, noise=0.0):
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory, save_tokenizer):
+def shop(tmp_path_factory):
     """The configuration of a small shop whose catalog is built and grouped."""
     folder = tmp_path_factory.mktemp("shop")
     random = np.random.default_rng(5)

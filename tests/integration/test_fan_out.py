@@ -1,7 +1,6 @@
 """Several engines at once, and engines that fail: no row is lost, blamed or left waiting."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import build_catalog, generate_knowledge, group_entities, train_embeddings
+from jobs import generate_knowledge
 from jobs.cli import ROOT
 from pipeline.parts import list_parts
-from pipeline.store import Store
 
 pytestmark = [
     pytest.mark.ray,
@@ -71,11 +69,8 @@ NO_MEMORY = 'torch.OutOfMemoryError("no memory is left, says the test")'
 class Bench:
     """A run with everything before wave 1, and the run that nobody disturbs."""
 
-    def __init__(self, config, calm, notes):
-        self.config, self.calm, self.notes = config, calm, notes
-        self.store = Store(calm.root.parent / notes.name)
-        for dataset in ("users", "items", "interactions", "embeddings", "groups", "waves/0"):
-            shutil.copytree(calm.path(dataset), self.store.path(dataset))
+    def __init__(self, config, calm, store, notes):
+        self.config, self.calm, self.store, self.notes = config, calm, store, notes
         self.job = None
 
     @property
@@ -118,17 +113,9 @@ def rows_of(store):
     return found
 
 
-@pytest.fixture(scope="module")
-def calm(config_file):
-    arguments = ["--config", str(config_file), *sets(*SETTINGS, "run=unhurried")]
-    for stage in (build_catalog, train_embeddings, group_entities, generate_knowledge):
-        assert stage.main(arguments) == 0
-    return Store(config_file.parent / "artifacts" / "unhurried")
-
-
 @pytest.fixture
-def bench(config_file, calm, tmp_path):
-    one = Bench(config_file, calm, tmp_path)
+def bench(config_file, calm, begun, tmp_path):
+    one = Bench(config_file, calm, begun, tmp_path)
     yield one
     if one.job is not None:
         one.job.kill()

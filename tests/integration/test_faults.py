@@ -115,16 +115,13 @@ class Bench:
 
     config: Path
     calm: Store
-    notes: Path  # of the run now disturbed
+    store: Store  # of the run now disturbed
+    notes: Path
     jobs: list = field(default_factory=list)
 
     def arguments(self, *extra):
         name = f"run={self.notes.name}"
         return ["--config", str(self.config), *sets(*SETTINGS, name, *extra)]
-
-    @property
-    def store(self):
-        return Store(self.calm.root.parent / self.notes.name)
 
     @property
     def log(self):
@@ -199,21 +196,10 @@ def wait_until(condition, process=None, seconds=PATIENCE):
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def calm(config_file):
-    """The undisturbed run, on this process's Ray."""
-    arguments = ["--config", str(config_file), *sets(*SETTINGS, "run=calm")]
-    for stage in (build_catalog, train_embeddings, group_entities, generate_knowledge):
-        assert stage.main(arguments) == 0
-    return Store(config_file.parent / "artifacts" / "calm")
-
-
 @pytest.fixture
-def bench(config_file, calm, tmp_path):
+def bench(config_file, calm, begun, tmp_path):
     """A run with everything before wave 1."""
-    one = Bench(config_file, calm, tmp_path)
-    for dataset in ("users", "items", "interactions", "embeddings", "groups", "waves/0"):
-        shutil.copytree(calm.path(dataset), one.store.path(dataset))
+    one = Bench(config_file, calm, begun, tmp_path)
     yield one
     for job in one.jobs:
         job.kill()
