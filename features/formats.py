@@ -27,6 +27,13 @@ def decimal(value: float | None, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if value is not None and is_number(value) else MISSING
 
 
+def significant(value: float | None, digits: int = 2) -> str:
+    """The leading digits: 0.0123, 2.6e-6."""
+    if value is None or not is_number(value):
+        return MISSING
+    return f"{value:.{digits}g}".replace("e-0", "e-")
+
+
 def signed(value: float | None, digits: int = 4) -> str:
     """+0.0123, with a true minus sign where it is negative."""
     if value is None or not is_number(value):

@@ -70,7 +70,9 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("count", "decimal", "signed", "percent", "times", "duration", "fact")
+    names = (
+        *("count", "decimal", "significant", "signed", "percent", "times", "duration", "fact"),
+    )
     environment.filters |= {name: getattr(formats, name) for name in names}
     page = environment.get_template("report_template.html")
     return page.render(
@@ -141,7 +143,10 @@ def _headline(
 
 
 def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison with ratios to plain decoding, and with sums over both kinds."""
+    """The comparison with ratios to plain decoding, and with sums over both kinds.
+
+    Comparisons did not always count the rows unlike plain decoding's.
+    """
     arms = [dict(arm) for arm in comparison["arms"]]
     for name in dict.fromkeys(arm["arm"] for arm in arms):
         parts = [arm for arm in arms if arm["arm"] == name]
@@ -150,8 +155,17 @@ def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     plain = {arm["kind"]: arm["tokens_per_second"] for arm in arms if arm["arm"] == "plain"}
     for arm in arms:
         arm["ratio_to_plain"] = measures.ratio(arm["tokens_per_second"], plain.get(arm["kind"]))
+    strict = next((arm for arm in arms if (arm["arm"], arm["kind"]) == ("strict", "all")), None)
     kept = {key: comparison[key] for key in comparison if key != "texts"}
-    return kept | {"arms": arms, "repeats": settings["comparison"]["repeats"]}
+    return (
+        {"divergences": []}
+        | kept
+        | {
+            "arms": arms,
+            "repeats": settings["comparison"]["repeats"],
+            "strict_unlike_plain": strict and strict.get("rows_unlike_plain"),
+        }
+    )
 
 
 def _text(text: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,8 +174,8 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _all_kinds(name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    keys = ("rows", "seconds", "new_tokens", "looping_rows")
-    sums = {key: sum(part[key] for part in parts) for key in keys}
+    keys = ("rows", "seconds", "new_tokens", "looping_rows", "rows_unlike_plain")
+    sums = {key: sum(part[key] for part in parts) for key in keys if key in parts[0]}
     passes = [measures.ratio(part["new_tokens"], part["tokens_per_forward"]) for part in parts]
     known = [count for count in passes if count is not None]
     return {

@@ -41,19 +41,19 @@ from jobs.decoding_arms import (
     Arm,
     Outcome,
     engine_arms,
+    leaves_plain,
     pool_drafters,
     prompt_lookup_arm,
     transformers_arm,
 )
-from jobs.generation_actor import make_drafter, make_engine, make_processors
+from jobs.generation_actor import make_drafter, make_engine
 from jobs.step_limit import ModelSize, measure_machine, size_of
 from jobs.waves import Identity, has_draft_model, identify
 from pipeline.config import RunConfig
-from pipeline.divergence import first_divergences
 from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.types import Drafter, Request
 from pipeline.errors import ConfigError
-from pipeline.language_model import load_model, stop_ids_of
+from pipeline.language_model import load_model
 from pipeline.store import Store
 from retrieval_pools.pool_folder import open_pools
 
@@ -225,20 +225,15 @@ def _divergences(
     measured: Measured,
     reference: PreTrainedModel,
 ) -> list[dict[str, Any]]:
-    """Where strict texts leave plain ones; only rounding in 16 bits should ever do that."""
-    processors = make_processors(config.generation, stop_ids_of(reference))
+    """Where greedy texts leave plain ones; only rounding may do that to `generate`'s, and in 16
+    bits to strict ones.
+    """
     return [
-        {"batch": batch} | asdict(divergence)
+        {"batch": batch, "arm": arm} | asdict(divergence)
         for (batch, arm, kind), own in measured.outcomes.items()
-        if arm == STRICT
+        if arm in (STRICT, TRANSFORMERS)
         for outcome, plain in zip(own, measured.outcomes[batch, PLAIN, kind], strict=True)
-        for divergence in first_divergences(
-            reference,
-            [request for request in requests[kind] if request.key in outcome.texts],
-            plain.texts,
-            outcome.texts,
-            processors,
-        )
+        for divergence in leaves_plain(outcome, plain, requests[kind], reference, config)
     ]
 
 

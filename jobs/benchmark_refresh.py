@@ -27,7 +27,7 @@ import numpy as np
 
 from jobs import cli
 from jobs.benchmark_rows import prepare
-from jobs.benchmark_summary import Target, last_line, rows_unlike
+from jobs.benchmark_summary import Target, last_line
 from jobs.decoding_arms import (
     BUDGET,
     PLAIN,
@@ -37,6 +37,7 @@ from jobs.decoding_arms import (
     engine_arm,
     engine_arms,
     pool_drafters,
+    rows_unlike,
 )
 from jobs.generation_actor import make_engine
 from jobs.refresh_rows import Setting, refreshed, sized

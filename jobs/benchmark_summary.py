@@ -15,6 +15,7 @@ from jobs.decoding_arms import (
     STRICT,
     TRANSFORMERS,
     Outcome,
+    rows_unlike,
 )
 from jobs.step_limit import Machine, ModelSize, StepShape, least_seconds
 
@@ -126,15 +127,6 @@ def _against_plain(
         },
         "rows_unlike_plain": rows_unlike(own, plain),
     }
-
-
-def rows_unlike(own: Sequence[Outcome], plain: Sequence[Outcome]) -> int:
-    """Rows whose text is another than plain decoding's."""
-    return sum(
-        not np.array_equal(text, other.texts[key])
-        for outcome, other in zip(own, plain, strict=True)
-        for key, text in outcome.texts.items()
-    )
 
 
 def _by_block(outcomes: Sequence[Sequence[Outcome]]) -> list[list[Outcome]]:

@@ -37,8 +37,8 @@ def lines(benchmark: Mapping[str, Any]) -> Iterator[str]:
         )
     for one in benchmark["divergences"]:
         yield (
-            f"strict leaves plain: batch {one['batch']}, {one['key']}, token {one['position']}, "
-            f"logit gap {one['gap']:.4f}"
+            f"{one['arm']} leaves plain: batch {one['batch']}, {one['key']}, "
+            f"token {one['position']}, logit gap {one['gap']:.2g}"
         )
     yield ""
     for target in TARGETS:

@@ -5,7 +5,8 @@
 The rows are a sample of the last wave, whose pools do not hold their own texts. Arms:
 `transformers.generate` (left-padded batches, rows sorted by length), and this engine by plain
 decoding, strict and relaxed. Every arm warms up on one short row first, pays for its own prefill,
-and arms take turns by kind and repeat, each repeat in another order.
+and arms take turns by kind and repeat, each repeat in another order. Where a greedy text leaves
+that of plain decoding, the place and the gap of the two logits are told.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -16,7 +17,7 @@ import logging
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from transformers import PreTrainedModel
 
 from jobs import cli
 from jobs.build_pools import build_wave
@@ -37,11 +39,14 @@ from jobs.decoding_arms import (
     Arm,
     Outcome,
     engine_arm,
+    leaves_plain,
+    rows_unlike,
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
 from jobs.waves import Identity, identify, last_wave, open_wave, why_no_comparison
 from pipeline.config import RunConfig
+from pipeline.engine.types import Request
 from pipeline.knowledge import requests_of
 from pipeline.language_model import ChatTokenizer, load_model
 from pipeline.store import Store
@@ -49,6 +54,9 @@ from pipeline.store import Store
 log = logging.getLogger("jobs.compare_decoding")
 
 ARMS = (TRANSFORMERS, PLAIN, STRICT, RELAXED)
+
+Outcomes = Mapping[tuple[str, str], list[Outcome]]  # of the repeats, by arm and kind
+Requests = Mapping[str, list[Request]]  # by kind; a request's key is its row among those of a kind
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -71,15 +79,15 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("comparison: no rows, since %s", reason)
         return
     tasks = _sample(config, store, identity)
-    outcomes = _measure(config, tasks, store.files.local(pools.name), identity.tokenizer)
-    comparison = _summary(config, store, tasks, outcomes, identity.tokenizer)
-    for arm in comparison["arms"]:
-        log.info(
-            "%-22s %-5s %6.1f tokens/s, %.2f tokens per forward pass, %d of %d rows loop",
-            *(arm[name] for name in ("arm", "kind", "tokens_per_second", "tokens_per_forward")),
-            arm["looping_rows"],
-            arm["rows"],
-        )
+    requests = _requests(config, tasks, identity.tokenizer)
+    reference = load_model(config.language_model)
+    arms = _arms(config, reference, store.files.local(pools.name), identity.tokenizer)
+    outcomes = _measure(arms, requests, config.comparison.repeats)
+    comparison = _summary(config, tasks, list(requests), outcomes) | {
+        "divergences": _divergences(config, tasks, requests, outcomes, reference),
+        "texts": _texts(store, tasks, list(requests), outcomes, identity.tokenizer),
+    }
+    _tell(comparison)
 
     def fill(folder: Path) -> None:
         (folder / "comparison.json").write_text(json.dumps(comparison, indent=2))
@@ -99,31 +107,25 @@ def _sample(config: RunConfig, store: Store, identity: Identity) -> pa.Table:
     return wave.prompted(tasks.take(np.concatenate(chosen).astype(np.int64)))
 
 
-def _measure(
-    config: RunConfig, tasks: pa.Table, pools: Path, tokenizer: ChatTokenizer
-) -> dict[tuple[str, str], list[Outcome]]:
-    """Every arm on every kind, in turns: (arm, kind) -> outcomes of the repeats."""
-    arms = _arms(config, pools, tokenizer)
-    outcomes: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for repeat in range(config.comparison.repeats):
-        for kind in config.generation.kinds:
-            requests = requests_of(
-                tasks.filter(pc.equal(tasks["kind"], kind)),
-                tokenizer,
-                config.generation.max_new_tokens,
-                config.prompts.max_tokens,
-            )
-            requests = [request for request in requests if len(request.prompt_ids)]
-            for name in np.roll(ARMS, repeat).tolist():
-                arm = arms[name]
-                arm([replace(requests[0], max_new_tokens=4)])
-                outcomes[name, kind].append(arm(requests))
-                log.info("%s, %ss: %.1f s", name, kind, outcomes[name, kind][-1].seconds)
-    return outcomes
+def _requests(config: RunConfig, tasks: pa.Table, tokenizer: ChatTokenizer) -> Requests:
+    """Rows that can be asked, of the kinds that have any."""
+    rows = {
+        kind: requests_of(
+            tasks.filter(pc.equal(tasks["kind"], kind)),
+            tokenizer,
+            config.generation.max_new_tokens,
+            config.prompts.max_tokens,
+        )
+        for kind in config.generation.kinds
+    }
+    asked = {kind: [r for r in of_kind if len(r.prompt_ids)] for kind, of_kind in rows.items()}
+    return {kind: of_kind for kind, of_kind in asked.items() if of_kind}
 
 
-def _arms(config: RunConfig, pools: Path, tokenizer: ChatTokenizer) -> dict[str, Arm]:
-    reference, engine = load_model(config.language_model), make_engine(config, tokenizer)
+def _arms(
+    config: RunConfig, reference: PreTrainedModel, pools: Path, tokenizer: ChatTokenizer
+) -> dict[str, Arm]:
+    engine = make_engine(config, tokenizer)
     measured, rows = engine.costs, config.engine.batch_rows
     arms = {TRANSFORMERS: transformers_arm(reference, config, tokenizer, rows)}
     for name in ARMS[1:]:
@@ -134,16 +136,58 @@ def _arms(config: RunConfig, pools: Path, tokenizer: ChatTokenizer) -> dict[str,
     return arms
 
 
-def _summary(
+def _measure(arms: Mapping[str, Arm], requests: Requests, repeats: int) -> Outcomes:
+    """Every arm on every kind, in turns."""
+    outcomes: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for repeat in range(repeats):
+        for kind, rows in requests.items():
+            for name in np.roll(ARMS, repeat).tolist():
+                arms[name]([replace(rows[0], max_new_tokens=4)])
+                outcomes[name, kind].append(arms[name](rows))
+                log.info("%s, %ss: %.1f s", name, kind, outcomes[name, kind][-1].seconds)
+    return outcomes
+
+
+def _divergences(
     config: RunConfig,
-    store: Store,
     tasks: pa.Table,
-    outcomes: dict[tuple[str, str], list[Outcome]],
-    tokenizer: ChatTokenizer,
+    requests: Requests,
+    outcomes: Outcomes,
+    reference: PreTrainedModel,
+) -> list[dict[str, Any]]:
+    """Where the first greedy texts of an arm leave plain decoding's."""
+    found = []
+    for kind, rows in requests.items():
+        ids = tasks.filter(pc.equal(tasks["kind"], kind))["entity_id"].to_pylist()
+        for arm in (TRANSFORMERS, STRICT):
+            texts = outcomes[arm, kind][0], outcomes[PLAIN, kind][0]
+            for one in leaves_plain(*texts, rows, reference, config):
+                place = {"kind": kind, "entity_id": ids[int(one.key)], "position": one.position}
+                found.append({"arm": arm, **place, "gap": one.gap})
+    return found
+
+
+def _tell(comparison: Mapping[str, Any]) -> None:
+    for arm in comparison["arms"]:
+        log.info(
+            "%-22s %-5s %6.1f tokens/s, %.2f tokens per forward pass, %d of %d rows loop",
+            *(arm[name] for name in ("arm", "kind", "tokens_per_second", "tokens_per_forward")),
+            arm["looping_rows"],
+            arm["rows"],
+        )
+    for one in comparison["divergences"]:
+        log.info(
+            "%(arm)s leaves plain: %(kind)s %(entity_id)s, token %(position)d, gap %(gap).2g", one
+        )
+
+
+def _summary(
+    config: RunConfig, tasks: pa.Table, kinds: list[str], outcomes: Outcomes
 ) -> dict[str, Any]:
-    kinds = config.generation.kinds
     arms = [
-        _arm(arm, kind, [outcome for k in parts for outcome in outcomes[arm, k]])
+        _arm(
+            arm, kind, *([one for k in parts for one in outcomes[name, k]] for name in (arm, PLAIN))
+        )
         for kind, parts in [*((kind, [kind]) for kind in kinds), ("all", kinds)]
         for arm in ARMS
     ]
@@ -154,11 +198,10 @@ def _summary(
         "max_new_tokens": config.generation.max_new_tokens,
         "batch_rows": config.engine.batch_rows,
         "arms": arms,
-        "texts": _texts(config, store, tasks, outcomes, tokenizer),
     }
 
 
-def _arm(arm: str, kind: str, outcomes: list[Outcome]) -> dict[str, Any]:
+def _arm(arm: str, kind: str, outcomes: list[Outcome], plain: list[Outcome]) -> dict[str, Any]:
     seconds = sum(outcome.seconds for outcome in outcomes)
     tokens = sum(outcome.num_tokens for outcome in outcomes)
     statistics = [asdict(outcome.statistics) for outcome in outcomes]
@@ -171,15 +214,16 @@ def _arm(arm: str, kind: str, outcomes: list[Outcome]) -> dict[str, Any]:
         "tokens_per_second": tokens / seconds,
         "tokens_per_forward": tokens / max(sum(outcome.num_passes for outcome in outcomes), 1),
         "looping_rows": sum(len(outcome.looping) for outcome in outcomes),
+        "rows_unlike_plain": rows_unlike(outcomes, plain),
         "seconds_by_part": {part: sum(entry[part] for entry in statistics) for part in PARTS},
     }
 
 
 def _texts(
-    config: RunConfig,
     store: Store,
     tasks: pa.Table,
-    outcomes: dict[tuple[str, str], list[Outcome]],
+    kinds: list[str],
+    outcomes: Outcomes,
     tokenizer: ChatTokenizer,
     per_kind: int = 3,
 ) -> list[dict[str, Any]]:
@@ -187,7 +231,7 @@ def _texts(
     items = store.read("items")
     titles = dict(zip(items["item_id"].to_pylist(), items["title"].to_pylist(), strict=True))
     rows = []
-    for kind in config.generation.kinds:
+    for kind in kinds:
         plain, relaxed = outcomes[PLAIN, kind][0], outcomes[RELAXED, kind][0]
         of_kind = tasks.filter(pc.equal(tasks["kind"], kind)).to_pylist()
         for key, task in list(enumerate(of_kind))[:per_kind]:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from jobs.generation_actor import make_drafter, make_processors, make_rule
 from pipeline.config import RunConfig
 from pipeline.decoding_config import DraftSettings
+from pipeline.divergence import Divergence, first_divergences
 from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.engine import Engine, EngineStatistics
@@ -73,6 +74,31 @@ def loops(text: np.ndarray) -> bool:
     """Whether an n-gram of `_LOOP` tokens occurs twice."""
     grams = [tuple(text[start : start + _LOOP]) for start in range(len(text) - _LOOP + 1)]
     return len(set(grams)) < len(grams)
+
+
+def rows_unlike(own: Sequence[Outcome], plain: Sequence[Outcome]) -> int:
+    """Rows whose text is another than plain decoding's."""
+    return sum(
+        not np.array_equal(text, other.texts[key])
+        for outcome, other in zip(own, plain, strict=True)
+        for key, text in outcome.texts.items()
+    )
+
+
+def leaves_plain(
+    outcome: Outcome,
+    plain: Outcome,
+    requests: Sequence[Request],
+    reference: PreTrainedModel,
+    config: RunConfig,
+) -> list[Divergence]:
+    """Where greedy texts of an arm leave those of plain decoding, and by which gap of logits.
+
+    `reference` is a model that no engine has taken over.
+    """
+    processors = make_processors(config.generation, stop_ids_of(reference))
+    compared = [request for request in requests if request.key in outcome.texts]
+    return first_divergences(reference, compared, plain.texts, outcome.texts, processors)
 
 
 def transformers_arm(

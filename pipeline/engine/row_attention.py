@@ -10,20 +10,17 @@ asking for its share of what comes a few kilobytes later. One head at a time wou
 memory, which takes twice as long and gets no better by asking early.
 """
 
-import hashlib
 from functools import cache
 from math import e, log2
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numba import cfunc, njit, types
 
-from pipeline.engine import attention_tiles, openmp
+from pipeline.engine import attention_tiles, openmp, softmax, vector_code
 from pipeline.engine.attention_tiles import (
     KEYS,
-    LANES,
     QUERIES,
     WIDE,
     ask,
@@ -33,10 +30,11 @@ from pipeline.engine.attention_tiles import (
     mix_narrow,
     mix_wide,
     score_tile,
-    softmax,
     take_number,
 )
 from pipeline.engine.row_plan import RowPlan
+from pipeline.engine.softmax import softmax_in_place
+from pipeline.engine.vector_code import LANES, name_after
 
 _TURN = 8  # keys of a turn at mixing values
 _AHEAD = 6144  # bytes from a share of memory to the one asked for
@@ -155,7 +153,7 @@ def _attend(job: Any, number: int, scratch: int) -> None:
             old = min(oldest[start + token], cached) - begin
             seen = hidden + square + (first + token) * width
             _hide(row, old, cached - begin, count, seen, stride)
-            softmax(row, stride)
+            softmax_in_place(row, stride)
     sums = floats_at(mixed)
     for place in range(heads * room):
         sums[place] = np.float32(0.0)
@@ -172,8 +170,7 @@ def _share(job: Any) -> None:
         number = take_number(job)
 
 
-# numba's cache watches this file only, but looks at names too.
-_share.__qualname__ += hashlib.sha256(Path(attention_tiles.__file__).read_bytes()).hexdigest()[:12]
+name_after(_share, vector_code, attention_tiles, softmax)
 
 
 @cache

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from pipeline.engine.activations import isolate_activations
 from pipeline.engine.attention import TREE_ATTENTION, register, tree_attention
 from pipeline.engine.compatibility import require_length, require_memory, sliding_windows
 from pipeline.engine.kv_cache import KVCache
@@ -45,6 +46,8 @@ class ModelRunner:
         wanted = reference(model, batch_rows)
         _take_attention(model)
         pack_linears(model)
+        if model.device.type == "cpu":
+            isolate_activations(model)
         self._head = _head_of(model)
         self.vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore
         fold = config.num_attention_heads // self.cache.num_heads

@@ -23,11 +23,20 @@ from numba import cfunc, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.engine import openmp
+from pipeline.engine import openmp, vector_code
+from pipeline.engine.vector_code import (
+    FLOAT,
+    INT,
+    LANES,
+    VECTOR,
+    broadcast,
+    multiply_add,
+    name_after,
+    store,
+)
 
-_LANES = 8
 _VECTORS = 2
-_TILE = _LANES * _VECTORS  # outputs
+_TILE = LANES * _VECTORS  # outputs
 _ROWS = 6
 _UNROLL = 4  # inputs per turn of the inner loop
 _ALIGNMENT = 32  # bytes of a vector
@@ -35,10 +44,6 @@ _LINE = 64  # bytes of a cache line; a turn of the inner loop reads _UNROLL of t
 _LINES = 2  # asked for in a turn
 _SECOND_LEVEL = 2  # the cache that a tile fits into
 _OVERLAPPED = 4  # rows from which on reading and computing take turns in two blocks
-
-_INT = ir.IntType(64)
-_FLOAT = ir.FloatType()
-_VECTOR = ir.VectorType(_FLOAT, _LANES)
 
 
 def _row_kernel(rows: int) -> Any:
@@ -62,15 +67,15 @@ def _row_kernel(rows: int) -> Any:
     ) -> tuple[Any, Callable]:
         def generate(context: Any, builder: Any, _: Any, args: list[Any]) -> Any:
             weights, ahead, reach, inputs, num_inputs, outputs, stride = args
-            tile = builder.inttoptr(weights, _FLOAT.as_pointer())
-            first = builder.inttoptr(inputs, _FLOAT.as_pointer())
-            starts = [builder.gep(first, [builder.mul(num_inputs, _INT(r))]) for r in range(rows)]
+            tile = builder.inttoptr(weights, FLOAT.as_pointer())
+            first = builder.inttoptr(inputs, FLOAT.as_pointer())
+            starts = [builder.gep(first, [builder.mul(num_inputs, INT(r))]) for r in range(rows)]
             sums = _loop_over_inputs(builder, tile, ahead, reach, starts, num_inputs)
-            target = builder.inttoptr(outputs, _FLOAT.as_pointer())
+            target = builder.inttoptr(outputs, FLOAT.as_pointer())
             for place, value in enumerate(sums):
                 row, vector = divmod(place, _VECTORS)
-                offset = builder.add(builder.mul(stride, _INT(row)), _INT(vector * _LANES))
-                _store(builder, value, builder.gep(target, [offset]))
+                offset = builder.add(builder.mul(stride, INT(row)), INT(vector * LANES))
+                store(builder, value, builder.gep(target, [offset]))
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), generate
@@ -86,27 +91,27 @@ def _loop_over_inputs(
     loop, after = builder.append_basic_block("inputs"), builder.append_basic_block("sums")
     builder.branch(loop)
     builder.position_at_end(loop)
-    place = builder.phi(_INT)
-    place.add_incoming(_INT(0), before)
-    wanted = builder.phi(_INT)
+    place = builder.phi(INT)
+    place.add_incoming(INT(0), before)
+    wanted = builder.phi(INT)
     wanted.add_incoming(ahead, before)
-    totals = [builder.phi(_VECTOR) for _ in range(len(starts) * _VECTORS)]
+    totals = [builder.phi(VECTOR) for _ in range(len(starts) * _VECTORS)]
     sums: list[Any] = list(totals)
     for line in range(_LINES):
-        _prefetch(builder, builder.add(wanted, _INT(line * _LINE)))
+        _prefetch(builder, builder.add(wanted, INT(line * _LINE)))
     for step in range(_UNROLL):
-        here = builder.add(place, _INT(step))
+        here = builder.add(place, INT(step))
         vectors = [_load_vector(builder, tile, here, number) for number in range(_VECTORS)]
         for row, start in enumerate(starts):
-            value = _broadcast(builder, builder.load(builder.gep(start, [here])))
+            value = broadcast(builder, builder.load(builder.gep(start, [here])))
             for number, vector in enumerate(vectors):
                 at = row * _VECTORS + number
-                sums[at] = _multiply_add(builder, vector, value, sums[at])
-    following = builder.add(place, _INT(_UNROLL))
+                sums[at] = multiply_add(builder, vector, value, sums[at])
+    following = builder.add(place, INT(_UNROLL))
     place.add_incoming(following, loop)
     wanted.add_incoming(builder.add(wanted, reach), loop)
     for total, value in zip(totals, sums, strict=True):
-        total.add_incoming(ir.Constant(_VECTOR, [0.0] * _LANES), before)
+        total.add_incoming(ir.Constant(VECTOR, [0.0] * LANES), before)
         total.add_incoming(value, loop)
     builder.cbranch(builder.icmp_signed("<", following, num_inputs), loop, after)
     builder.position_at_end(after)
@@ -114,13 +119,9 @@ def _loop_over_inputs(
 
 
 def _load_vector(builder: Any, tile: Any, place: Any, number: int) -> Any:
-    offset = builder.add(builder.mul(place, _INT(_TILE)), _INT(number * _LANES))
-    address = builder.bitcast(builder.gep(tile, [offset]), _VECTOR.as_pointer())
+    offset = builder.add(builder.mul(place, INT(_TILE)), INT(number * LANES))
+    address = builder.bitcast(builder.gep(tile, [offset]), VECTOR.as_pointer())
     return builder.load(address, align=_ALIGNMENT)
-
-
-def _store(builder: Any, value: Any, address: Any) -> None:
-    builder.store(value, builder.bitcast(address, _VECTOR.as_pointer()), align=4)
 
 
 def _prefetch(builder: Any, address: Any) -> None:
@@ -130,20 +131,6 @@ def _prefetch(builder: Any, address: Any) -> None:
     signature = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
     builder.call(function, [pointer, number(0), number(_SECOND_LEVEL), number(1)])
-
-
-def _broadcast(builder: Any, scalar: Any) -> Any:
-    empty, lane = ir.Constant(_VECTOR, ir.Undefined), ir.IntType(32)
-    first = builder.insert_element(empty, scalar, lane(0))
-    return builder.shuffle_vector(
-        first, empty, ir.Constant(ir.VectorType(lane, _LANES), [0] * _LANES)
-    )
-
-
-def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    signature = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-    name = f"llvm.fma.v{_LANES}f32"
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
 
 
 _one, _two, _three, _four, _five, _six = (_row_kernel(rows) for rows in range(1, _ROWS + 1))
@@ -208,6 +195,9 @@ def _product(job: Any) -> None:
                 outputs + (first * stride + tile * _TILE) * 4,
                 stride,
             )
+
+
+name_after(_product, vector_code)
 
 
 @cache

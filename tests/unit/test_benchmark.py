@@ -235,14 +235,16 @@ def test_the_table_names_every_arm_and_every_target():
         "num_documents": 3,
         "arms": records,
         "draft_model": [{"batch": 1, "expected_speedup": 1.5, "measured_speedup": 1.25}],
-        "divergences": [{"batch": 1, "key": "user 3", "position": 17, "gap": 0.0125}],
+        "divergences": [
+            {"batch": 1, "arm": "strict", "key": "user 3", "position": 17, "gap": 0.0125}
+        ],
         "totals": totals(records),
     }
     text = "\n".join(lines(benchmark))
     assert all(arm in text for arm in ARMS)
     assert all(target.name in text for target in TARGETS)
     assert "not measured" in text
-    assert "user 3, token 17, logit gap 0.0125" in text
+    assert "strict leaves plain: batch 1, user 3, token 17, logit gap 0.013" in text
     assert "expected 1.50x, measured 1.25x" in text
 
 

@@ -354,6 +354,27 @@ def test_the_comparison_stands_in_the_flow_with_its_time(store):
     assert re.search(r"<b>comparison</b>.*8 min 22 s", flow[0], re.DOTALL)
 
 
+def test_rows_that_strict_wrote_unlike_plain_are_counted_and_shown(store):
+    speeds = comparison()
+    for entry in speeds["arms"]:
+        entry["rows_unlike_plain"] = int((entry["arm"], entry["kind"]) == ("strict", "item"))
+    page = render(summarise_with(store, speeds))
+    assert "strict should write what plain decoding does, but did not in 1 rows" in page
+    place = {"kind": "item", "entity_id": "i1", "position": 37}
+    speeds["divergences"] = [{"arm": "strict", **place, "gap": 2.9e-6}]
+    page = render(summarise_with(store, speeds))
+    assert "text of item i1 at token 37, where the two logits are 2.9e-6 apart. A gap" in page
+    for entry in speeds["arms"]:
+        entry["rows_unlike_plain"] = 0
+    page = render(summarise_with(store, speeds))
+    assert "strict wrote the same tokens as plain decoding in every row" in page
+
+
+def summarise_with(store, speeds):
+    write_json(store, "comparison", speeds)
+    return summarise(store)
+
+
 def test_a_text_cut_at_the_limit_ends_with_an_ellipsis(store):
     speeds = comparison(plain="a good film and", relaxed="a fine film.")
     speeds["texts"][0] |= {"plain_is_cut": True, "relaxed_is_cut": False}
