@@ -27,8 +27,8 @@ OPTIONS = --config $(CONFIG) $(ARGS)
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features ctr comparison report bench bench-refresh bench-scale sweep soak test test-faults test-gpu check \
-	fix clean
+	features ctr comparison report bench bench-refresh bench-scale bench-fan-out sweep soak test \
+	test-faults test-gpu check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -96,6 +96,10 @@ bench: $(INPUTS) ## all ways of decoding at batch sizes 1 to 32, against their t
 bench-refresh: CONFIG = conf/bench.yaml
 bench-refresh: $(INPUTS) ## what the earlier text of every user saves when users gain one interaction
 	$(PY) -m jobs.benchmark_refresh $(OPTIONS)
+
+bench-fan-out: CONFIG = conf/bench.yaml
+bench-fan-out: $(INPUTS) ## one engine with all cores against one per core, on the same rows
+	$(PY) -m jobs.benchmark_fan_out $(OPTIONS)
 
 bench-scale: CONFIG = conf/scale.yaml
 bench-scale: $(INSTALLED) ## what a token, an edge, an entity costs from small catalogs to a million texts

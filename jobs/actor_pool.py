@@ -84,6 +84,12 @@ class ActorPool:
         if run.failure is not None:
             raise run.failure
 
+    def ask(self, question: str) -> list[Any]:
+        """What each idle actor's method of that name returns."""
+        import ray
+
+        return ray.get([getattr(actor, question).remote() for actor in self._idle])
+
     def _begun(self, task: Sequence[Any] | None) -> tuple[Any, Any]:
         """An actor, and the reference that is there when it is ready."""
         actor = self._idle.pop() if self._idle else self._build()

@@ -69,6 +69,10 @@ class GenerationActor:
         self._rows = SharedEngine(rows, self._thread)
         tell("writing the first rows")
 
+    def engine_seconds(self) -> float:
+        """What its engine has spent in steps so far."""
+        return self._engine.statistics.seconds if self._engine else 0.0
+
     def _ready(self, rule: str, pools: Path | None, tell: Callable[[str], Any]) -> Isolation:
         """The engine, ready for rows; drafts start anew where a step has raised."""
         config, tokenizer = self._config, self._tokenizer

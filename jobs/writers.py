@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,6 +62,7 @@ class Writers:
             return
         if self._pool is None:
             self._pool = self._stack.enter_context(self._start())
+        began, worked = time.monotonic(), self.engine_seconds()
         blocks, num_blocks = self._blocks(wave), math.ceil(num_rows / self._block_rows)
         with heartbeat(log, what, num_rows) as board:
             count = board_of(board).add.remote
@@ -69,6 +71,15 @@ class Writers:
                 totals = totals_in(rows)
                 count(*(totals[name] for name in ("rows", "tokens", "forward_passes", "errors")))
                 yield rows
+        seconds, engines = time.monotonic() - began, self.engine_seconds()
+        log.info(
+            "%s: %.0f s with start-up, engines at work %.0f %% of it",
+            *(what, seconds, 100 * (sum(engines) - sum(worked)) / (len(engines) * seconds)),
+        )
+
+    def engine_seconds(self) -> list[float]:
+        """What the engine of each actor that is alive has spent in steps so far."""
+        return self._pool.ask("engine_seconds") if self._pool else []
 
     def _start(self) -> ActorPool:
         config = self._config

@@ -182,6 +182,7 @@ class BenchmarkSettings(Settings):
     max_new_tokens: Count = 48
     refresh_rows: Count = 24  # users that `make bench-refresh` measures
     refresh_batch_sizes: Choices[Count] = [1, 16]
+    fan_out_rows: Count = 96  # that `make bench-fan-out` writes each time
 
 
 class SweepSettings(Settings):

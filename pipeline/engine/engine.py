@@ -37,6 +37,11 @@ class EngineStatistics:
     decoding: float = 0.0
     decoding_overhead: float = 0.0
 
+    @property
+    def seconds(self) -> float:
+        """Of all steps."""
+        return self.draft + self.forward + self.verify + self.bookkeeping
+
 
 class Engine:
     """Continues prompts; with any drafter and the strict rule the text is greedy decoding's."""

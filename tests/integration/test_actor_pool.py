@@ -7,7 +7,7 @@ import pytest
 
 from jobs.cli import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.ray, pytest.mark.timeout(300)]
 
 SCRIPT = """
 import asyncio, logging, os, sys, time

@@ -64,6 +64,7 @@ def test_nothing_from_the_test_window_is_in_a_users_text_inputs(finished, config
 def test_a_second_run_does_nothing_and_says_so(finished, config_file):
     before = modified(finished)
     log_size = (finished.root / "run.log").stat().st_size
+    assert "engines at work" in (finished.root / "run.log").read_text()
     assert run_all.main(["--config", str(config_file)]) == 0
     assert modified(finished) == before
     said = (finished.root / "run.log").read_text()[log_size:]
@@ -119,6 +120,8 @@ def test_the_report_is_there_for_people_and_programs(finished):
     arms = {(arm["arm"], arm["kind"]): arm for arm in comparison["arms"]}
     assert arms["plain", "all"]["tokens_per_forward"] == pytest.approx(1.0)
     assert arms["strict", "all"]["new_tokens"] == arms["plain", "all"]["new_tokens"]
+    assert arms["strict", "all"]["rows_unlike_plain"] == 0
+    assert [one for one in comparison["divergences"] if one["arm"] == "strict"] == []
 
 
 def test_exit_codes_can_be_trusted(config_file, tmp_path, capsys):

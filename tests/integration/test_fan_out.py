@@ -213,6 +213,7 @@ def test_every_row_failing_is_the_engines_fault_and_no_row_is_stored(bench):
     assert bench.stored() == []
 
 
+@pytest.mark.faults
 def test_ctrl_c_keeps_what_is_finished(bench):
     job = bench.start("def before_step(step, seeds): time.sleep(0.05)")
     deadline = time.monotonic() + 90

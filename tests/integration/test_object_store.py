@@ -40,6 +40,7 @@ sys.exit(cli.main(chain, None))
 """
 
 pytestmark = [
+    pytest.mark.faults,
     pytest.mark.ray,
     pytest.mark.assets,
     pytest.mark.timeout(600),
