@@ -22,9 +22,17 @@ CONVERT := from pathlib import Path; from pipeline.config_file import load_confi
 	from pipeline.language_model import load_tokenizer; \
 	load_tokenizer(load_config(Path("conf/demo.yaml")).language_model)
 PACKAGES := pipeline retrieval_pools features jobs
-OPTIONS = --config $(CONFIG) $(ARGS)
+# A value as one word of the shell. ARGS are several: the shell splits them and reads their quotes.
+quoted = '$(subst ','\'',$(1))'
+OPTIONS = --config $(call quoted,$(CONFIG)) $(ARGS)
+# Outside quotes an & would put the job into the background, and make would end with 0.
+META := $(shell sed -E "s/'[^']*'|\"[^\"]*\"//g" <<< $(call quoted,$(ARGS)) | grep -o '[&;|<>`]')
+ifneq ($(META),)
+$(error ARGS has $(firstword $(META)) outside quotes, which the shell would not pass on; quote \
+	the value inside ARGS, as in ARGS="--set 'artifacts=s3://bucket/folder?scheme=http&region=eu'")
+endif
 # A config that names none of the demo's assets runs without fetching them.
-INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(CONFIG)),$(UNPACKED))
+INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
 	features ctr comparison report bench bench-refresh bench-scale bench-fan-out sweep soak test \
@@ -52,9 +60,9 @@ run: $(INPUTS) ## all stages, from raw data to the report; what is done is skipp
 	$(PY) -m jobs.run_all $(OPTIONS)
 
 refresh: $(INPUTS) ## run RUN over a changed catalog; rows of run PREVIOUS whose prompt is the same are kept
-	@test -n "$(PREVIOUS)" -a -n "$(RUN)" || { \
+	@test -n $(call quoted,$(PREVIOUS)) -a -n $(call quoted,$(RUN)) || { \
 		echo 'error: name both runs, as in: make refresh PREVIOUS=monday RUN=tuesday' >&2; exit 2; }
-	$(PY) -m jobs.run_all $(OPTIONS) --set run=$(RUN) --set refresh.previous=$(PREVIOUS)
+	$(PY) -m jobs.run_all $(OPTIONS) --set $(call quoted,run=$(RUN)) --set $(call quoted,refresh.previous=$(PREVIOUS))
 
 status: $(INPUTS) ## how far a run is, from its folder: running, dead or done
 	$(PY) -m jobs.show_status $(OPTIONS)

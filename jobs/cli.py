@@ -110,7 +110,8 @@ def read_config(arguments: argparse.Namespace) -> RunConfig:
     Raises:
         ConfigError: see `load_config`.
     """
-    path: Path = arguments.config.resolve() if arguments.config.exists() else arguments.config
+    path: Path = arguments.config.expanduser()  # make quotes it, so no shell does
+    path = path.resolve() if path.exists() else path
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
     return load_config(path, arguments.set)
 

@@ -91,6 +91,42 @@ def test_stage_target_runs_its_job(target, module):
     assert (ROOT / "jobs" / f"{module}.py").is_file()
 
 
+def make_status(*variables):
+    """What `make status` gives Python, an argument a line; nothing is installed for it."""
+    is_made = ["-o", ".venv/.installed", "-o", ".cache/assets/.unpacked"]
+    command = ["make", "-s", "status", "PY=printf '%s\\n'", *is_made, *variables]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("ARGS=--set benchmark.batch_sizes=[1,16]", ["--set", "benchmark.batch_sizes=[1,16]"]),
+        (
+            'ARGS=--group g --text "They don\'t; also"',
+            ["--group", "g", "--text", "They don't; also"],
+        ),
+        ("ARGS=--set 'artifacts=s3://b/f?a=1&b=2'", ["--set", "artifacts=s3://b/f?a=1&b=2"]),
+    ],
+)
+def test_args_reach_the_job_as_the_shell_reads_them(variable, words):
+    assert make_status(variable).stdout.splitlines()[-len(words) :] == words
+
+
+@pytest.mark.parametrize("sign", "&;|<>`")
+def test_what_the_shell_would_not_pass_on_is_refused(sign):
+    done = make_status(f"ARGS=--set artifacts=s3://b/f?a=1{sign}b=2")
+    assert done.returncode == 2
+    assert f"ARGS has {sign} outside quotes" in done.stderr
+    assert not done.stdout
+
+
+def test_a_config_is_one_word_whatever_its_name():
+    assert make_status("CONFIG=conf/it's a & b.yaml").stdout.splitlines()[-1] == (
+        "conf/it's a & b.yaml"
+    )
+
+
 def test_lock_pins_everything_without_naming_a_place():
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]
