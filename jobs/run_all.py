@@ -7,20 +7,9 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 
-from jobs import (
-    build_catalog,
-    check_ctr,
-    cli,
-    compare_decoding,
-    encode_features,
-    generate_knowledge,
-    group_entities,
-    train_embeddings,
-    write_report,
-)
-from jobs.preflight import check_inputs
-from jobs.show_status import datasets
+from jobs import cli
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, PartialError, UserError
 from pipeline.store import Manifest, Store
@@ -28,28 +17,32 @@ from pipeline.store import Manifest, Store
 log = logging.getLogger("jobs.run_all")
 
 STAGES = (
-    build_catalog,
-    train_embeddings,
-    group_entities,
-    generate_knowledge,
-    compare_decoding,
-    encode_features,
-    check_ctr,
-    write_report,
+    "build_catalog",
+    "train_embeddings",
+    "group_entities",
+    "generate_knowledge",
+    "compare_decoding",
+    "encode_features",
+    "check_ctr",
+    "write_report",
 )
 
 
 def run(config: RunConfig, store: Store) -> None:
-    """Run all stages; a missed threshold is raised at the end, when the report shows it."""
+    """Run all stages; a missed threshold is raised at the end, when the report shows it.
+
+    What takes seconds to import is imported here, when the config has been read and found good.
+    """
+    from jobs.preflight import check_inputs
+
     check_inputs(config)
     before = _made(config, store)
     missed: list[UserError] = []
-    for number, stage in enumerate(STAGES, 1):
-        name = stage.__name__.removeprefix("jobs.")
+    for number, name in enumerate(STAGES, 1):
         log.info("[%d/%d] %s", number, len(STAGES), name)
         began = time.monotonic()
         try:
-            stage.run(config, store)
+            import_module(f"jobs.{name}").run(config, store)
         except (PartialError, CheckError) as error:
             log.error("%s: %s", name, error)
             missed.append(error)
@@ -62,6 +55,8 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _made(config: RunConfig, store: Store) -> list[Manifest | None]:
     """The datasets of the run as they are now."""
+    from jobs.show_status import datasets
+
     return [store.manifest(name) for name in datasets(config)]
 
 

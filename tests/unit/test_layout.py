@@ -49,9 +49,13 @@ def test_no_test_folder_is_a_package_or_named_like_one():
     assert not [folder for folder in folders if folder.name in PACKAGES]
 
 
-def test_importing_the_packages_loads_no_heavy_library():
+@pytest.mark.parametrize(
+    "modules",
+    ["pipeline, retrieval_pools, features", "jobs.run_all"],  # it reads the config before all else
+)
+def test_what_is_imported_first_loads_no_heavy_library(modules):
     code = (
-        "import sys, pipeline, retrieval_pools, features\n"
+        f"import sys, {modules}\n"
         "print([name for name in ('torch', 'ray', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -1,11 +1,13 @@
 """The main job: it looks for what it will need first, and says when there was nothing to do."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from jobs import run_all
+from jobs import preflight, run_all
+from pipeline.errors import CheckError
 from pipeline.schemas import USERS
 
 
@@ -22,10 +24,11 @@ def run(tmp_path, monkeypatch):
     path = tmp_path / "r.yaml"
     path.write_text(yaml.safe_dump(tree))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_all, "check_inputs", lambda _: None)
+    monkeypatch.setattr(preflight, "check_inputs", lambda _: None)
+    monkeypatch.setattr(run_all, "STAGES", ("stage",))
 
     def start(stage):
-        monkeypatch.setattr(run_all, "STAGES", (SimpleNamespace(__name__="stage", run=stage),))
+        monkeypatch.setitem(sys.modules, "jobs.stage", SimpleNamespace(run=stage))
         return run_all.main(["--config", str(path)]), (tmp_path / "r" / "run.log").read_text()
 
     return start
@@ -48,10 +51,10 @@ def test_only_a_run_without_anything_to_do_says_so(run):
 
 def test_no_stage_begins_where_something_is_missing(run, monkeypatch):
     def complain(_):
-        raise run_all.CheckError("no such model")
+        raise CheckError("no such model")
 
     begun = []
-    monkeypatch.setattr(run_all, "check_inputs", complain)
+    monkeypatch.setattr(preflight, "check_inputs", complain)
     code, log = run(lambda config, store: begun.append(store))
     assert code == 5
     assert "no such model" in log
