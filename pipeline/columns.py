@@ -45,7 +45,7 @@ def as_ids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     if broken:
         raise DataError(
             f"{where}: {len(broken)} ids are not UTF-8, the first in data row {broken[0] + 1}; "
-            "convert the file to UTF-8"
+            "store its text as UTF-8"
         )
     return column
 
@@ -66,7 +66,7 @@ def as_text(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
         return column
     found = f"{where}: {len(broken)} of {len(column)} values are not UTF-8, the first in data row"
     if len(broken) > max(1.0, _FEW_BROKEN * len(column)):
-        raise DataError(f"{found} {broken[0] + 1}; convert the file to UTF-8")
+        raise DataError(f"{found} {broken[0] + 1}; store its text as UTF-8")
     log.warning("%s %d; what cannot be read became \ufffd", found, broken[0] + 1)
     return column
 

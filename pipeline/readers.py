@@ -8,9 +8,10 @@ files": tab-separated text whose header says `name:type`).
 # (pyarrow.compute makes its functions at import time)
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,11 +75,20 @@ def read_raw(settings: CatalogSettings) -> RawTables:
     """Read the three tables of `settings.source`.
 
     Raises:
-        DataError: a file is missing or unreadable, or lacks a column.
+        DataError: a file is missing or unreadable, or lacks a column, or a column cannot be what it
+            should be; all three tables are looked at.
         ConfigError: `columns` or `attributes` name what a table cannot have.
     """
     read = _read_movielens if settings.source == "movielens" else _read_own
-    return RawTables(*(read(name, settings) for name in REQUIRED))
+    tables, problems = [], []
+    for name in REQUIRED:
+        try:
+            tables.append(read(name, settings))
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError("\n".join(problems))
+    return RawTables(*tables)
 
 
 def raw_files(settings: CatalogSettings) -> list[Path]:
@@ -95,15 +105,28 @@ def raw_files(settings: CatalogSettings) -> list[Path]:
 def _read_own(name: str, settings: CatalogSettings) -> pa.Table:
     table = _own(name, settings)
     theirs = _their_columns(name, table)
-    remedy = f"give your names under catalog.tables.{name}.columns, as ours: yours"
+    remedies = _remedies(name, table, theirs)
     parts = []
     # File by file: parts written on different days may disagree about the type of an id.
     for file in _own_files(name, table):
-        raw = _read_columns(file, [*theirs.values(), *table.attributes], name, remedy)
+        raw = _read_columns(file, remedies, name)
         columns = {ours: raw[column] for ours, column in theirs.items()}
         attributes = {column: raw[column] for column in table.attributes}
-        parts.append(_our_table(columns, attributes, settings.timestamp_unit, file))
+        parts.append(_our_table(columns, attributes, settings.timestamp_unit, file, theirs))
     return pa.concat_tables(parts)
+
+
+def _remedies(name: str, table: TableSettings, theirs: Mapping[str, str]) -> dict[str, str]:
+    """What to do where a column is missing, for each column that is wanted."""
+    where = f"catalog.tables.{name}"
+    required = {
+        column: f"correct {where}.columns.{ours}"
+        if ours in table.columns
+        else f"give your name for it under {where}.columns, as {ours}: yours"
+        for ours, column in theirs.items()
+    }
+    listed = f"correct {where}.attributes, which lists columns by your names"
+    return dict.fromkeys(table.attributes, listed) | required
 
 
 def _own(name: str, settings: CatalogSettings) -> TableSettings:
@@ -144,12 +167,13 @@ def _own_files(name: str, table: TableSettings) -> list[Path]:
 def _read_movielens(name: str, settings: CatalogSettings) -> pa.Table:
     file = _movielens_file(name, settings)
     theirs = _MOVIELENS_COLUMNS[name]
-    raw = _read_columns(file, list(theirs.values()), name, "fetch ml-100k anew: `make assets`")
+    remedies = dict.fromkeys(theirs.values(), "fetch ml-100k anew: `make assets`")
+    raw = _read_columns(file, remedies, name)
     columns = {ours: raw[column] for ours, column in theirs.items()}
     if name == "items":
         columns |= _clean_movies(columns["title"], columns["year"], columns["genres"])
     attributes = {ours: columns.pop(ours) for ours in [*columns] if ours not in REQUIRED[name]}
-    return _our_table(columns, attributes, settings.timestamp_unit, file)
+    return _our_table(columns, attributes, settings.timestamp_unit, file, theirs)
 
 
 def _movielens_file(name: str, settings: CatalogSettings) -> Path:
@@ -186,35 +210,54 @@ def _our_table(
     attributes: Mapping[str, pa.ChunkedArray],
     unit: str,
     file: Path,
+    theirs: Mapping[str, str],
 ) -> pa.Table:
-    """Convert every column; interactions, which have a timestamp, get no attributes."""
+    """Convert every column; interactions, which have a timestamp, get no attributes.
+
+    Raises:
+        DataError: some cannot be converted; all of them are named as the user does, by `theirs`.
+    """
+    problems: list[str] = []
+
+    def convert(read: Callable[..., pa.ChunkedArray], label: str, *column: Any) -> pa.ChunkedArray:
+        try:
+            return read(*column, f"{file}, column {label}")
+        except DataError as error:
+            problems.append(str(error))
+            return pa.chunked_array([], pa.string())
+
     table = {}
     for ours, column in columns.items():
-        where = f"{file}, column for {ours}"
+        label = theirs[ours] + ("" if theirs[ours] == ours else f" (our {ours})")
         if ours == "timestamp":
-            table[ours] = as_timestamps(column, unit, where)
+            table[ours] = convert(as_timestamps, label, column, unit)
         elif ours == "rating":
-            table[ours] = as_numbers(column, where)
+            table[ours] = convert(as_numbers, label, column)
         else:
-            table[ours] = (as_text if ours == "title" else as_ids)(column, where)
+            table[ours] = convert(as_text if ours == "title" else as_ids, label, column)
+    texts = {name: convert(as_text, name, column) for name, column in attributes.items()}
+    if problems:
+        raise DataError("\n".join(problems))
     if "timestamp" not in table:
-        texts = {name: as_text(column, f"{file}, {name}") for name, column in attributes.items()}
         table["attributes"] = as_attributes(pa.table(texts), len(table[next(iter(table))]))
     return pa.table(table)
 
 
-def _read_columns(file: Path, wanted: Sequence[str], name: str, remedy: str) -> pa.Table:
-    """Columns of one file under their own names; text files as strings throughout."""
-    wanted = list(dict.fromkeys(wanted))
+def _read_columns(file: Path, remedies: Mapping[str, str], name: str) -> pa.Table:
+    """Columns of one file under their own names; text files as strings throughout.
+
+    `remedies` says for every wanted column what to do if it is missing.
+    """
+    wanted = list(remedies)
     where = f"{name}: {file}"
     options = next((o for end, o in _TEXT_FORMATS.items() if file.name.endswith(end)), None)
     try:
         if options is None:
             with pq.ParquetFile(file) as parquet:
-                _require(wanted, parquet.schema_arrow.names, where, remedy)
+                _require(remedies, parquet.schema_arrow.names, where)
                 return parquet.read(columns=wanted)
         with pacsv.open_csv(file, parse_options=options) as reader:
-            _require(wanted, reader.schema.names, where, remedy)
+            _require(remedies, reader.schema.names, where)
         strings = pacsv.ConvertOptions(
             include_columns=wanted,
             column_types=dict.fromkeys(wanted, pa.string()),
@@ -226,17 +269,19 @@ def _read_columns(file: Path, wanted: Sequence[str], name: str, remedy: str) -> 
         raise DataError(f"{where} cannot be read as {kind}: {error}") from error
 
 
-def _require(wanted: Sequence[str], there: Sequence[str], where: str, remedy: str) -> None:
-    problems = [
-        f"  {column!r} is missing; the nearest is {_nearest(column, there)!r}"
-        if column not in there
-        else f"  {column!r} is there {there.count(column)} times"
-        for column in wanted
-        if there.count(column) != 1
-    ]
+def _require(remedies: Mapping[str, str], there: Sequence[str], where: str) -> None:
+    problems = []
+    for column, remedy in remedies.items():
+        near = difflib.get_close_matches(column, there, n=1)
+        if column not in there:
+            likely = f"; the nearest is {near[0]!r}" if near else ""
+            problems.append(f"  {column!r} is missing{likely}; {remedy}")
+        elif there.count(column) > 1:
+            problems.append(
+                f"  {column!r} is there {there.count(column)} times; rename or drop one"
+            )
     if problems:
-        found = f"{where} has the columns {', '.join(there)}"
-        raise DataError("\n".join([found, *problems, f"  {remedy}"]))
+        raise DataError("\n".join([f"{where} has the columns {', '.join(there)}", *problems]))
 
 
 def _nearest(word: str, words: Sequence[str]) -> str:

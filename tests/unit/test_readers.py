@@ -1,6 +1,7 @@
 """Readers: somebody's Parquet and CSV -> our columns, ids as text, nothing guessed."""
 
 import datetime as dt
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -105,7 +106,7 @@ def test_a_float_id_that_is_missing_is_null_not_the_text_nan(settings_for):
 
 def test_ids_that_are_not_text_at_all_are_refused(settings_for):
     for ids in ([{"a": 1}] * 3, pa.array([b"\xff", b"1", b"2"])):
-        with pytest.raises(DataError, match="column for user_id: cannot be read as text"):
+        with pytest.raises(DataError, match="column user_id: cannot be read as text"):
             read_raw(settings_for({"users": pa.table({"user_id": ids})}))
 
 
@@ -170,8 +171,21 @@ def test_a_missing_column_names_table_file_columns_and_the_nearest(settings_for,
     message = str(caught.value)
     assert f"interactions: {tmp_path / 'interactions.parquet'} has the columns user, " in message
     assert "'user_id' is missing; the nearest is 'user'" in message
-    assert "'rating' is missing" in message
-    assert "catalog.tables.interactions.columns" in message
+    assert "'rating' is missing; give your name for it under" in message  # nothing is near
+    assert "catalog.tables.interactions.columns, as rating: yours" in message
+
+
+def test_a_missing_column_that_the_config_names_is_corrected_where_it_stands(settings_for):
+    users = pa.table({"card": ["u0", "u1", "u2"], "occupation": ["a", "b", "c"]})
+    spec = {"users": {"columns": {"user_id": "cart"}, "attributes": ["ocupation", "zzz"]}}
+    with pytest.raises(DataError) as caught:
+        read_raw(settings_for({"users": users}, spec))
+    attributes = "correct catalog.tables.users.attributes, which lists columns by your names"
+    assert set(str(caught.value).splitlines()[1:]) == {
+        "  'cart' is missing; the nearest is 'card'; correct catalog.tables.users.columns.user_id",
+        f"  'ocupation' is missing; the nearest is 'occupation'; {attributes}",
+        f"  'zzz' is missing; {attributes}",
+    }
 
 
 def test_a_mapping_for_a_column_we_do_not_have_is_a_config_error(settings_for):
@@ -328,9 +342,28 @@ def test_a_title_that_is_not_utf8_is_mended_with_a_warning(tmp_path, settings_fo
 def test_ids_and_files_in_another_encoding_are_refused(tmp_path, settings_for, rows):
     path = items_csv(tmp_path, rows)
     with pytest.raises(
-        DataError, match="not UTF-8, the first in data row 1; convert the file to UTF-8"
+        DataError, match="not UTF-8, the first in data row 1; store its text as UTF-8"
     ):
         read_raw(settings_for({}, {"items": {"path": path}}))
+
+
+def broken_texts(count):
+    values = pa.array([b"caf\xe9"] * count, pa.binary())
+    return pa.Array.from_buffers(pa.string(), count, values.buffers())
+
+
+def test_all_columns_in_another_encoding_are_named_as_the_user_does(settings_for):
+    items = pa.table({"isbn": broken_texts(3), "name": broken_texts(3), "title": broken_texts(3)})
+    users = pa.table({"user_id": broken_texts(3)})
+    spec = {"columns": {"item_id": "isbn", "title": "name"}, "attributes": ["title"]}
+    with pytest.raises(DataError) as caught:
+        read_raw(settings_for({"items": items, "users": users}, {"items": spec}))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    names = ["user_id", r"isbn \(our item_id\)", r"name \(our title\)", "title"]
+    for name, line in zip(names, lines, strict=True):
+        assert re.search(rf"\.parquet, column {name}: 3 .*not UTF-8", line)
+        assert line.endswith("store its text as UTF-8")
 
 
 def test_a_number_of_broken_bytes_is_no_number(settings_for):
