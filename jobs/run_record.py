@@ -14,6 +14,8 @@ from pipeline.store import Store
 
 log = logging.getLogger("jobs.run_record")
 
+_MOST_NAMES = 10  # in an error
+
 
 def as_recorded(config: RunConfig, store: Store) -> RunConfig:
     """`config` with the earlier run that the folder of `store` names, where it names none itself.
@@ -75,8 +77,8 @@ def require_previous(config: RunConfig) -> None:
     done = [name for name in found if _is_finished(config, name)]
     raise DataError(
         f"refresh.previous (in `make refresh`: PREVIOUS) is {previous}, but {config.artifacts}/ "
-        f"has no such finished run; there are: {_listed(done)}. A refresh that was begun names "
-        f"it in its {RECORD}"
+        f"has no such finished run; there are: {_listed(config, done)}. A refresh that was "
+        f"begun names it in its {RECORD}"
     )
 
 
@@ -91,12 +93,19 @@ def require_run(config: RunConfig, store: Store) -> None:
         DataError: there is no such run; those that exist are named.
     """
     if not store.files.exists():
-        found = _listed(runs_in(config.artifacts))
+        found = _listed(config, runs_in(config.artifacts))
         raise DataError(f"no such run: {config.run}; in {config.artifacts}/ there are: {found}")
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) or "none"
+def _listed(config: RunConfig, names: list[str]) -> str:
+    """The newest of some runs, and how many more there are."""
+
+    def began(name: str) -> float:
+        return open_run(config.artifacts, name).files.written_at(RECORD) or 0.0
+
+    newest = sorted(names, key=began, reverse=True)[:_MOST_NAMES]
+    more = f" and {len(names) - len(newest)} more" if len(names) > len(newest) else ""
+    return ", ".join(newest) + more or "none"
 
 
 def _recorded(store: Store) -> str | None:

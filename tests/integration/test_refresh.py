@@ -1,6 +1,7 @@
 """A refresh over a changed catalog: what is the same stays, what is gone goes, the rest is new."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_a_second_refresh_does_nothing(refreshed, next_night):
         (["refresh.previous=next"], 2, "the run itself"),
         (["refresh.previous=nowhere"], 2, "next is a refresh of bookshop"),
         (["run=bookshop", "refresh.previous=next"], 2, "bookshop is a first run"),
-        (["run=other", "refresh.previous=nowhere"], 3, "there are: bookshop, next"),
+        (["run=other", "refresh.previous=nowhere"], 3, r"there are: ([\w.-]+, )*next\b"),
     ],
 )
 def test_a_refresh_of_itself_of_another_run_or_of_nothing_is_refused(
@@ -157,7 +158,7 @@ def test_a_refresh_of_itself_of_another_run_or_of_nothing_is_refused(
 ):
     settings = [part for one in overrides for part in ("--set", one)]
     assert generate_knowledge.main(["--config", str(next_night), *settings]) == code
-    assert complaint in capsys.readouterr().err
+    assert re.search(complaint, capsys.readouterr().err)
 
 
 def test_a_refresh_goes_on_as_one_where_it_is_not_said_again(refreshed, next_night, capsys):

@@ -1,10 +1,11 @@
 """A run remembers what it is: a first run, or a refresh of another."""
 
 import json
+import os
 
 import pytest
 
-from jobs.run_record import as_recorded, record, require_previous
+from jobs.run_record import as_recorded, record, require_previous, require_run
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
 from pipeline.runs import runs_in
@@ -128,6 +129,19 @@ def test_a_refresh_of_what_is_not_there_is_not_recorded(config_of, root, tmp_pat
             record(config_of(name), Store(root))
     assert not (root / "run.json").exists()
     require_previous(config_of("monday"))
+
+
+def test_of_many_runs_the_newest_are_named(config_of, root, tmp_path):
+    for number in range(13):
+        make(tmp_path / f"run{number}")
+        (tmp_path / f"run{number}" / "run.json").write_text('{"previous": null}')
+        os.utime(tmp_path / f"run{number}" / "run.json", (number, number))
+    newest = ", ".join(f"run{number}" for number in range(12, 2, -1))
+    with pytest.raises(DataError, match=rf"there are: {newest} and 3 more\."):
+        require_previous(config_of("yesterday"))
+    missing = config_of().model_copy(update={"run": "missing"})
+    with pytest.raises(DataError, match=rf"there are: {newest} and 3 more$"):
+        require_run(missing, Store(tmp_path / "missing"))
 
 
 def test_a_damaged_record_is_named(config_of, root):
