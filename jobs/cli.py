@@ -18,8 +18,9 @@ from typing import TextIO
 
 from jobs.interruption import HalfStarted, interruptible, leave_with, shut_ray_down
 from jobs.lease import leased
+from jobs.output import reader_may_leave
 from jobs.remote_log import RUN_LOG, log_uploaded
-from jobs.run_record import as_recorded, record, require_run
+from jobs.run_record import as_recorded, record, require_previous, require_run
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
 from pipeline.errors import DataError, UserError, is_no_room
@@ -48,11 +49,13 @@ def main(
     """
     try:
         config, given = _parse(description, argv, options or {})
+        store = open_run(config.artifacts, config.run)
+        if config.refresh.previous and not store.files.exists():
+            require_previous(config)  # before there is a folder, which would count as a run
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    store = open_run(config.artifacts, config.run)
-    with _logging_to(store.root):
+    with _logging_to(store.root), reader_may_leave():
         return _run(partial(job, **given), config, store)
 
 
@@ -72,7 +75,8 @@ def look(
         config, given = _parse(description, argv, options or {})
         store = open_run(config.artifacts, config.run)
         require_run(config, store)
-        return view(as_recorded(config, store), store, **given)
+        with reader_may_leave():
+            return view(as_recorded(config, store), store, **given)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -2,6 +2,8 @@
 
 import errno
 import fcntl
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,28 @@ def test_a_full_disk_says_what_to_do(config, capsys):
     assert "part-00001.tmp" in said
     assert "make room, and the same command goes on" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("how", [cli.main, cli.look])
+def test_whoever_reads_may_leave_before_the_end(config, monkeypatch, how):
+    """As in `make status | head -1`."""
+    assert cli.main(lambda c, s: None, None, ["--config", str(config)]) == 0
+    reads, writes = os.pipe()
+    os.close(reads)
+
+    def run(_, __):
+        for _ in range(10_000):  # more than a pipe and a buffer hold
+            sys.stdout.write("a line\n")
+        return 6
+
+    with os.fdopen(writes, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert how(run, None, ["--config", str(config)]) == (6 if how is cli.look else 0)
+    assert "Traceback" not in log_of(config)
+
+
+def test_a_refresh_of_nothing_leaves_no_folder_behind(config, capsys):
+    arguments = ["--config", str(config), "--set", "refresh.previous=nowhere"]
+    assert cli.main(lambda c, s: None, None, arguments) == 3
+    assert "there are: none" in capsys.readouterr().err
+    assert not (config.parent / "artifacts").exists()
