@@ -109,7 +109,7 @@ def make_engine(
     costs = read_costs(file)
     if costs is None:  # measured anew for other code too, and so compiled
         tell("compiling kernels and measuring step costs (once per model and machine)")
-    engine = Engine(model, config.engine, stops, make_processors(settings, stop_ids), costs)
+    engine = Engine(model, config.engine, stops, make_processors(settings, stop_ids), costs, tell)
     if costs is None:
         write_costs(file, engine.costs)
     return engine

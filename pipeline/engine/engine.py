@@ -1,7 +1,7 @@
 """The decoding engine: continuous batching, draft trees, one packed forward pass per step."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,13 +53,15 @@ class Engine:
         stops: Stops,
         processors: Processors,
         costs: CostTable | None = None,
+        tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Prepare `model` (see `ModelRunner`) and measure what its steps cost, unless given.
 
+        `tell` hears how far that is.
         Decodes plainly until `use` sets a drafter and a rule.
         """
         self.runner = ModelRunner(model, settings.batch_rows, settings.max_length)
-        self.costs = (costs or measure_costs(self.runner, settings.batch_rows)).copy()
+        self.costs = (costs or measure_costs(self.runner, settings.batch_rows, tell=tell)).copy()
         self.statistics = EngineStatistics()
         self._settings = settings
         self._cache = self.runner.cache

@@ -1,6 +1,7 @@
 """Measures what a step costs, as the table the draft budget needs."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,20 +18,28 @@ _MOST_TOKENS = {"cpu": 128, "cuda": 2048}  # beyond, time goes on along the last
 _FAR = 100_000  # tokens per row; the table's end
 
 
-def measure_costs(runner: ModelRunner, batch_rows: int, repeats: int = 5) -> CostTable:
+def measure_costs(
+    runner: ModelRunner,
+    batch_rows: int,
+    repeats: int = 5,
+    tell: Callable[[str], object] = lambda _: None,
+) -> CostTable:
     """Time steps of 1, a quarter of and all `batch_rows` rows with short and with long contexts.
 
-    Takes seconds on a CPU; the KV cache holds nothing worth keeping afterwards.
+    Takes seconds on a CPU, more for a large model, and so `tell` hears how far it is; the KV cache
+    holds nothing worth keeping afterwards.
     """
     length = runner.cache.max_length
     contexts = sorted({length // 8, length * 3 // 4})
     sizes = sorted({1, max(1, batch_rows // 4), batch_rows})
     per_row = np.append(_PER_ROW, _FAR)
-    seconds = [
-        [_extended(*_curve(runner, rows, context, repeats), per_row) for rows in sizes]
-        for context in contexts
-    ]
-    return CostTable(np.array(contexts), np.array(sizes), per_row, np.array(seconds))
+    settings = [(context, rows) for context in contexts for rows in sizes]
+    curves = []
+    for number, (context, rows) in enumerate(settings, 1):
+        tell(f"measuring step costs, {number} of {len(settings)}")
+        curves.append(_extended(*_curve(runner, rows, context, repeats), per_row))
+    seconds = np.array(curves).reshape(len(contexts), len(sizes), -1)
+    return CostTable(np.array(contexts), np.array(sizes), per_row, seconds)
 
 
 def _curve(

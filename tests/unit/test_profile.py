@@ -24,7 +24,10 @@ def test_a_vocabulary_may_be_smaller_than_the_longest_chain(vocabulary):
         eos_token_id=1,
     )
     runner = ModelRunner(LlamaForCausalLM(config).eval(), 4, 128)
-    table = measure_costs(runner, 4, repeats=1)
+    told = []
+    table = measure_costs(runner, 4, 1, told.append)
     assert (table.seconds > 0.0).all()
     assert (np.diff(table.seconds) >= 0.0).all()
     assert table.rows.tolist() == [1, 4]
+    assert table.seconds.shape[:2] == (2, 2)
+    assert told == [f"measuring step costs, {number} of 4" for number in (1, 2, 3, 4)]
