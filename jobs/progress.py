@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 _INTERVAL = 10.0  # seconds between lines
+_SLOW = 10.0  # tokens/s; a rate below has a decimal
 _LOOK = 1.0  # seconds between looks at what the workers are at
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Sums over all workers."""
+    """Sums over all workers of this job; rows that were stored before it do not count."""
 
     rows: int = 0
     tokens: int = 0
@@ -117,11 +118,13 @@ def describe(progress: Progress, total: int, began: float) -> str:
         phase = progress.phases[-1] if progress.phases else "workers are starting"
         return f"0/{total} rows, {phase}"
     seconds = time.monotonic() - began
-    parts = [
-        f"{progress.rows}/{total} rows",
-        f"{progress.tokens / seconds:.0f} tokens/s with start-up",
-        f"{progress.tokens / max(progress.forward_passes, 1):.2f} tokens per forward pass",
-    ]
+    parts = [f"{progress.rows}/{total} rows"]
+    if progress.tokens:  # there are none while all rows have failed
+        rate = progress.tokens / seconds
+        parts += [
+            f"{rate:.{0 if rate >= _SLOW else 1}f} tokens/s with start-up",
+            f"{progress.tokens / max(progress.forward_passes, 1):.2f} tokens per forward pass",
+        ]
     if progress.errors:
         parts.append(f"{progress.errors} errors")
     if progress.rows * 10 >= total:  # before that, start-up would spoil the guess

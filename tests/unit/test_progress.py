@@ -29,6 +29,12 @@ def test_a_line_gives_rate_and_time_left_once_there_is_something_to_go_by():
     assert describe(Progress(), 100, began).startswith("0/100 rows")
 
 
+def test_a_rate_is_never_a_bare_nought():
+    began = time.monotonic() - 100.0
+    assert describe(Progress(2, 0, 0, 2), 100, began) == "2/100 rows, 2 errors"
+    assert "0.3 tokens/s" in describe(Progress(2, 30, 20), 100, began)
+
+
 def test_a_phase_of_many_workers_is_announced_once_and_at_once():
     board, lines = ProgressBoard(), Lines(100)
     now = time.monotonic()
