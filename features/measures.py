@@ -143,6 +143,28 @@ def embedding_map(embeddings: pa.Table, groups: pa.Table, items: pa.Table) -> di
     }
 
 
+def examples(knowledge: pa.Table, items: pa.Table, per_kind: int = 3) -> list[dict[str, Any]]:
+    """Texts of a few entities of each kind, evenly spaced among all that have one."""
+    titles = dict(zip(items["item_id"].to_pylist(), items["title"].to_pylist(), strict=True))
+    written = knowledge.filter(pc.equal(knowledge["error"], ""))
+    found: list[dict[str, Any]] = []
+    for kind in KINDS:
+        rows = written.filter(pc.equal(written["kind"], kind))
+        places = np.unique(np.linspace(0, rows.num_rows - 1, per_kind).astype(np.int64))
+        chosen = rows.take(pa.array(places if rows.num_rows else places[:0]))
+        found += [
+            {
+                "kind": kind,
+                "entity_id": row["entity_id"],
+                "title": titles.get(row["entity_id"], "") if kind == "item" else "",
+                "text": row["text"],
+                "is_cut": row["finish_reason"] == "length",
+            }
+            for row in chosen.select(["entity_id", "text", "finish_reason"]).to_pylist()
+        ]
+    return found
+
+
 def failures(knowledge: pa.Table, features: pa.Table) -> list[dict[str, Any]]:
     """Failed rows by stage, kind and message (numbers left out), with up to three examples."""
     failed = knowledge.filter(pc.not_equal(knowledge["error"], ""))

@@ -15,6 +15,7 @@ from pipeline.store import Manifest, Store
 REQUIRED = ("users", "items", "interactions", "embeddings", "groups", "knowledge", "features")
 OPTIONAL = ("comparison", "ctr")
 
+_UNITS = {"pools": "tokens", "ctr": "test rows", "report": "datasets"}
 _PACKAGES = (
     "faiss-cpu",
     "faiss-gpu",
@@ -88,6 +89,7 @@ def datasets(store: Store) -> list[dict[str, Any]]:
         {
             "dataset": manifest.dataset,
             "rows": manifest.num_rows,
+            "unit": unit_of(manifest.dataset),
             "fingerprint": manifest.fingerprint,
             "created": manifest.created,
             "schema_version": manifest.schema_version,
@@ -97,6 +99,11 @@ def datasets(store: Store) -> list[dict[str, Any]]:
         }
         for manifest in _manifests(store, names)
     ]
+
+
+def unit_of(dataset: str) -> str:
+    """What the `num_rows` of a dataset counts."""
+    return _UNITS.get(dataset.rpartition("/")[2], "rows")
 
 
 def wave_datasets(store: Store, table: str) -> list[str]:

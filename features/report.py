@@ -53,6 +53,7 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         "groups": measures.group_sizes(tables["groups"]),
         "map": measures.embedding_map(tables["embeddings"], tables["groups"], tables["items"]),
         "texts": [_text(text) for text in comparison["texts"]] if comparison else None,
+        "examples": [] if comparison else measures.examples(knowledge, tables["items"]),
         "ctr": ctr,
         "failures": measures.failures(knowledge, tables["features"]),
         "environment": provenance.environment(),

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+from features.provenance import unit_of
 from jobs import cli
 from jobs.lease import holder
 from jobs.remote_log import RUN_LOG
@@ -72,7 +73,8 @@ def _state(store: Store, name: str) -> str:
     manifest = store.manifest(name)
     if manifest is not None:
         stale = "" if store.is_consistent(name) else ", from older inputs"
-        return f"{manifest.num_rows} rows, {manifest.created}, {manifest.seconds:.0f} s{stale}"
+        size = f"{manifest.num_rows} {unit_of(name)}"
+        return f"{size}, {manifest.created}, {manifest.seconds:.0f} s{stale}"
     stored = store.files.stored_rows(name)
     return "-" if stored is None else f"unfinished, {stored} rows stored"
 

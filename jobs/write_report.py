@@ -61,9 +61,11 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _log_headline(headline: Mapping[str, Any]) -> None:
     gain, refresh = headline["auc_gain"], headline["refresh"]
+    number = len(headline["auc_gains"])
+    smallest = f", the smallest of {number} models" if number > 1 else ""
     of_gain = (
-        f" [{formats.signed(gain['low'])}, {formats.signed(gain['high'])}], {gain['model']}: "
-        f"{gain['outcome']}"
+        f" [{formats.signed(gain['low'])}, {formats.signed(gain['high'])}], {gain['model']}"
+        f"{smallest}: {gain['outcome']}"
         if gain
         else ""
     )

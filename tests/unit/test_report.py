@@ -576,6 +576,38 @@ def test_sections_without_a_dataset_name_the_target_that_makes_it(tmp_path):
     assert text.count("<code>make ctr</code>") == 2
 
 
+def test_without_a_comparison_a_few_texts_stand_by_themselves(tmp_path):
+    tables = tables_of(8, 2, failing=1)
+    tables["knowledge"][1] |= {"text": "He likes <b>.", "finish_reason": "stop"}
+    report = summarise(write_store(tmp_path / "r", tables))
+    assert [example["entity_id"] for example in report["examples"]] == [
+        "u1",
+        "u4",
+        "u7",
+        "i0",
+        "i1",
+    ]
+    page = render(report)
+    assert '<p class="body">He likes &lt;b&gt;.</p>' in page
+    assert '<p class="body">text about i1&hellip;</p>' in page
+    assert "<h3>Film i1 <span>item i1</span></h3>" in page
+
+
+def test_what_a_dataset_holds_is_counted_by_its_name(tmp_path):
+    store = write_store(tmp_path / "r", tables_of(2, 2))
+    store.plan("waves/1/pools", {}).write_files(lambda folder: None, 1234)
+    store.plan("knowledge", {}, ["waves/1/pools"]).write(store.read("knowledge"))
+    page = render(summarise(store))
+    assert '<th scope="row">waves/1/pools</th><td>1,234 tokens</td>' in page
+    assert '<th scope="row">users</th><td>2 rows</td>' in page
+
+
+def test_the_command_that_goes_on_names_the_run_and_other_settings(store):
+    page = render(summarise(store))
+    assert 'ARGS="--set run=demo"</code>' in page
+    assert "every other <code>--set</code> that it was given" in page
+
+
 def test_nan_of_the_check_and_the_comparison_reads_as_missing(store):
     nan = float("nan")
     broken = ctr(models=("din",))
@@ -643,7 +675,7 @@ def test_job_writes_both_files_once(store, caplog, demo_config):
     folder = store.path("report")
     report = json.loads((folder / "report.json").read_text())
     assert report["headline"] == store.require("report").facts
-    assert "+0.0100 [+0.0020, +0.0200], din: better" in caplog.text
+    assert "+0.0100 [+0.0020, +0.0200], din, the smallest of 2 models: better" in caplog.text
     assert str(folder / "report.html") in caplog.text
     before = (folder / "report.html").stat().st_mtime_ns
     with caplog.at_level("INFO"):
