@@ -152,7 +152,10 @@ class EncoderSettings(Settings):
 class CtrSettings(Settings):
     """The CTR check."""
 
-    models: Choices[Literal["din", "dcnv2"]] = ["din", "dcnv2"]
+    models: Choices[Literal["lr", "deepfm", "xdeepfm", "autoint", "din", "dcnv2"]] = [
+        "din",
+        "dcnv2",
+    ]
     seeds: Annotated[int, Field(ge=2, le=100)] = 5
     max_epochs: Count = 20
     patience: Count = 2

@@ -107,7 +107,16 @@ def _explain(problem: Mapping[str, Any]) -> str:
     given = problem["input"]
     if isinstance(given, dict | BaseModel):
         return f"{key}: {message}" if key else message
-    return f"{key}: {message}; got {given!r}"
+    return f"{key}: {message}; got {given!r}{_nearest_choice(problem)}"
+
+
+def _nearest_choice(problem: Mapping[str, Any]) -> str:
+    """Of several names the one that was probably meant, if one is like what was given."""
+    names = re.findall(r"'([^']*)'", problem.get("ctx", {}).get("expected", ""))
+    if problem["type"] != "literal_error" or not isinstance(problem["input"], str):
+        return ""
+    near = difflib.get_close_matches(problem["input"], names, n=1)
+    return f"; the nearest is {near[0]!r}" if near else ""
 
 
 def _keys_of(location: list[str]) -> list[str]:

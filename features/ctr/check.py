@@ -17,7 +17,8 @@ from torch import nn
 from features.ctr.data import CtrData
 from features.ctr.join import KnowledgeVectors
 from features.ctr.metrics import auc, logloss, paired_difference
-from features.ctr.models import MODELS, KnowledgeInput, RowInput, make_batch
+from features.ctr.models import MODELS
+from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
 from features.ctr.verdict import verdict
 from pipeline.config import CtrSettings
 from pipeline.errors import ConfigError

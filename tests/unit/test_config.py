@@ -98,6 +98,7 @@ def test_a_value_of_the_wrong_type_is_named_with_what_was_given(complaint, overr
         ("embeddings.holdout_share=1", "should be less than 1; got 1"),
         ("generation.rule=lose", "Input should be 'strict', 'relaxed' or 'sampled'; got 'lose'"),
         ("catalog.source=web", "Input should be 'movielens' or 'tables'; got 'web'"),
+        ("ctr.models=[din, deepmf]", "or 'dcnv2'; got 'deepmf'; the nearest is 'deepfm'"),
         ("run=a/b", "run: String should match pattern"),
     ],
 )

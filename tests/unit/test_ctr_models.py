@@ -1,6 +1,8 @@
 """Models against hand-computed answers; padding must not matter and no history must be safe."""
 
 from dataclasses import replace
+from itertools import combinations
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,18 @@ from features.ctr.check import build_network
 from features.ctr.data import CtrData
 from features.ctr.fields import Fields
 from features.ctr.join import KnowledgeVectors
-from features.ctr.models import CrossNetwork, Din, KnowledgeInput, make_batch, mean_of_events
+from features.ctr.models import MODELS
+from features.ctr.models.autoint import InteractingLayer
+from features.ctr.models.dcnv2 import CrossNetwork
+from features.ctr.models.deepfm import pairwise
+from features.ctr.models.din import Din
+from features.ctr.models.lr import LinearTerm, LogisticRegression
+from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch, mean_of_events
+from features.ctr.models.xdeepfm import CompressedInteraction
 from pipeline.config import CtrSettings
 
 SETTINGS = CtrSettings(embedding_dim=4, adaptor_dim=3)
+each_model = pytest.mark.parametrize("model", MODELS)
 ROWS = np.arange(3)
 
 
@@ -48,7 +58,7 @@ def network(model, knowledge=None):
 
 
 @pytest.mark.parametrize("knowledge", [None, vectors()], ids=["base", "knowledge"])
-@pytest.mark.parametrize("model", ["din", "dcnv2"])
+@each_model
 def test_padding_does_not_matter(model, knowledge):
     plain = data()
     padded = replace(
@@ -57,13 +67,106 @@ def test_padding_does_not_matter(model, knowledge):
         history_signals=np.pad(plain.history_signals, ((0, 0), (0, 6))),
     )
     trained = network(model, knowledge)
-    with torch.no_grad():  # a padding code that has been trained is still no event
-        trained.rows.signals.weight[0] = 5.0
-        trained.rows.codes.weight[trained.rows.starts] = 3.0
+    spoil_padding(trained)
     torch.testing.assert_close(trained(make_batch(plain, ROWS)), trained(make_batch(padded, ROWS)))
 
 
-@pytest.mark.parametrize("model", ["din", "dcnv2"])
+def spoil_padding(trained):
+    """A padding code that has been trained is still no event."""
+    with torch.no_grad():
+        for module in trained.modules():
+            if isinstance(module, RowInput):
+                module.signals.weight[0] = 5.0
+                module.codes.weight[module.starts] = 3.0
+            if isinstance(module, LinearTerm):
+                module.events.weight[0] = 5.0
+
+
+@each_model
+def test_what_an_absent_event_holds_changes_nothing(model):
+    trained, plain = network(model, vectors()), data()
+    other = np.where(plain.history_signals == 0, 2, plain.history_items)
+    assert (other != plain.history_items).any()
+    changed = make_batch(replace(plain, history_items=other), ROWS)
+    assert torch.equal(trained(make_batch(plain, ROWS)), trained(changed))
+
+
+@each_model
+def test_knowledge_receives_gradient_through_experts_gate_and_towers(model):
+    trained = network(model, vectors())
+    inputs = [module for module in trained.modules() if isinstance(module, KnowledgeInput)]
+    assert len(inputs) == 1
+    logits = trained(make_batch(data(), ROWS))
+    torch.nn.functional.softplus(logits).sum().backward()
+    for name, parameter in inputs[0].named_parameters():
+        assert parameter.grad is not None, name
+    for kind in ("user", "item"):
+        assert inputs[0].adaptor.gate[kind].weight.grad.any()
+
+
+def test_the_config_names_every_model_and_no_other():
+    (choice,) = get_args(CtrSettings.model_fields["models"].annotation)
+    assert list(get_args(choice)) == list(MODELS)
+    assert CtrSettings().models == ["din", "dcnv2"]
+
+
+def test_lr_is_a_sum_of_weights_of_values_and_of_liked_or_disliked_items():
+    lr, rows = network("lr"), data()
+    assert isinstance(lr, LogisticRegression)
+    values, events = 10 * lr.linear.values.weight[:, 0], 10 * lr.linear.events.weight[:, 0]
+    with torch.no_grad():
+        lr.linear.bias.fill_(0.05)
+    # user b (code 2, job unknown: 0), item a (code 1); it disliked item b (code 2)
+    wanted = 0.5 + values[2] + values[3] + values[5 + 1] + events[3 * 2 + 1]
+    torch.testing.assert_close(lr(make_batch(rows, np.array([1])))[0], wanted)
+    # user a (1), job 1, item b (2); it liked a and disliked b
+    wanted = 0.5 + values[1] + values[4] + values[5 + 2] + (events[3 + 2] + events[6 + 1]) / 2
+    torch.testing.assert_close(lr(make_batch(rows, np.array([0])))[0], wanted)
+
+
+def test_the_pairwise_term_is_the_sum_over_all_pairs_of_fields():
+    fields = torch.randn(3, 5, 4, dtype=torch.float64)
+    wanted = sum((fields[:, i] * fields[:, j]).sum(1) for i, j in combinations(range(5), 2))
+    torch.testing.assert_close(pairwise(fields), wanted)
+
+
+def test_compressed_interactions_equal_a_loop_over_maps_and_fields():
+    torch.manual_seed(0)
+    network = CompressedInteraction(4, (3, 2)).double()
+    fields = torch.randn(5, 4, 6, dtype=torch.float64)
+    maps, wanted = fields, []
+    for layer in network.layers:
+        weights = layer.weight.unflatten(1, (maps.shape[1], 4))  # (after, before, fields)
+        after = torch.zeros(5, len(weights), 6, dtype=torch.float64)
+        for h in range(len(weights)):
+            for i in range(maps.shape[1]):
+                for j in range(4):
+                    after[:, h] += weights[h, i, j] * maps[:, i] * fields[:, j]
+        maps = after
+        wanted.append(maps.sum(dim=2))
+    torch.testing.assert_close(network(fields), torch.cat(wanted, dim=1))
+
+
+def test_the_interacting_layer_equals_a_loop_over_heads_and_fields():
+    torch.manual_seed(0)
+    layer = InteractingLayer(4, 3, 2).double()
+    fields = torch.randn(5, 6, 4, dtype=torch.float64)
+    for row in range(5):
+        for m in range(6):
+            heads = []
+            for h in range(2):
+                part = slice(3 * h, 3 * h + 3)
+                query, key, value = (
+                    kind.weight[part] @ fields[row].T
+                    for kind in (layer.query, layer.key, layer.value)
+                )  # (3, fields)
+                weights = torch.softmax(torch.stack([query[:, m] @ key[:, k] for k in range(6)]), 0)
+                heads.append(sum(weights[k] * value[:, k] for k in range(6)))
+            wanted = torch.relu(torch.cat(heads) + layer.residual.weight @ fields[row, m])
+            torch.testing.assert_close(layer(fields)[row, m], wanted)
+
+
+@each_model
 def test_a_row_without_history_has_a_logit_and_gradients(model):
     trained = network(model)
     logit = trained(make_batch(data(), np.array([2])))
@@ -74,7 +177,7 @@ def test_a_row_without_history_has_a_logit_and_gradients(model):
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("model", ["din", "dcnv2"])
+@each_model
 def test_an_unknown_item_in_the_history_is_still_an_event(model):
     trained, row = network(model), np.array([2])
     unknown = replace(data(), history_signals=np.full((3, 2), 2, np.int8))
@@ -82,7 +185,7 @@ def test_an_unknown_item_in_the_history_is_still_an_event(model):
     assert not torch.equal(trained(make_batch(data(), row)), trained(make_batch(unknown, row)))
 
 
-@pytest.mark.parametrize("model", ["din", "dcnv2"])
+@each_model
 def test_every_input_reaches_the_logit(model):
     trained, plain = network(model, vectors()), data()
     before = trained(make_batch(plain, ROWS))
