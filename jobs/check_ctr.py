@@ -35,7 +35,9 @@ def run(config: RunConfig, store: Store) -> None:
     settings = {
         "ctr": config.ctr.model_dump(mode="json", exclude={"min_auc_gain"}),
         "seed": config.seed,
-        "gain": "mean over paired seeds",  # what the numbers are: those of another kind are old
+        # What the numbers are: those of another kind are old.
+        "gain": "mean over paired seeds",
+        "beside": "GAUC, calibration, slices",
     }
     plan = store.plan("ctr", settings=settings, inputs=_INPUTS)
     if plan.is_done:

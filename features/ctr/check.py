@@ -16,9 +16,18 @@ from torch import nn
 
 from features.ctr.data import CtrData
 from features.ctr.join import KnowledgeVectors
-from features.ctr.metrics import auc, logloss, paired_difference
+from features.ctr.metrics import (
+    auc,
+    calibration_error,
+    calibration_ratio,
+    gauc,
+    gauc_coverage,
+    logloss,
+    paired_difference,
+)
 from features.ctr.models import MODELS
 from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
+from features.ctr.slices import slice_aucs, slices_of
 from features.ctr.verdict import verdict
 from pipeline.config import CtrSettings
 from pipeline.errors import ConfigError
@@ -163,6 +172,8 @@ def summarise(
     return {
         "rows": {name: len(rows) for name, rows in data.splits.items()},
         "test_users": len(np.unique(data.users[test])),
+        "gauc_coverage": gauc_coverage(data.labels[test], data.users[test]),
+        "slices": slices_of(data),
         "models": {
             model: _summary_of([fit for fit in fits if fit.model == model], data, settings, seed)
             for model in settings.models
@@ -191,23 +202,31 @@ def _summary_of(
         for arm in ("base", "shuffled")
     )
     return {
-        "arms": {arm: _arm_metrics(labels, scores[arm]) for arm in ARMS},
+        "arms": {arm: _arm_metrics(labels, scores[arm], users) for arm in ARMS},
+        "slices": slice_aucs(data, scores),
         "gain": gain,
         "gain_over_shuffled": over_shuffled,
         "verdict": verdict(gain, over_shuffled),
     }
 
 
-def _arm_metrics(labels: np.ndarray, scores: np.ndarray) -> dict[str, float | None]:
-    """Mean and standard deviation over seeds."""
+def _arm_metrics(
+    labels: np.ndarray, scores: np.ndarray, users: np.ndarray
+) -> dict[str, float | None]:
+    """Means over seeds, and standard deviations of the two that verdicts are about."""
     aucs = np.array([auc(labels, row) for row in scores])
     losses = np.array([logloss(labels, row) for row in scores])
+    ratios = [calibration_ratio(labels, row) for row in scores]
+    errors = [calibration_error(labels, row) for row in scores]
     return _without_nan(
         {
             "auc": float(aucs.mean()),
             "auc_sd": float(aucs.std(ddof=1)),
             "logloss": float(losses.mean()),
             "logloss_sd": float(losses.std(ddof=1)),
+            "gauc": float(np.mean([gauc(labels, row, users) for row in scores])),
+            "calibration_ratio": float(np.mean(ratios)),
+            "calibration_error": float(np.mean(errors)),
         }
     )
 

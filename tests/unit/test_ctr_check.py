@@ -152,7 +152,24 @@ def test_the_summary_is_plain_json_and_counts_rows(planted, fits):
     assert result["rows"] == {"train": 1000, "valid": 200, "test": 400}
     assert result["test_users"] == 40
     assert result["seeds"] == 2
-    gain = result["models"]["din"]["gain"]
+    assert result["gauc_coverage"] == {"rows": 1.0, "users": 1.0}
+    parts = result["slices"]
+    assert parts["cold items"]["rows"] == 400  # all test items are new
+    assert parts["warm items"] == {
+        "rows": 0,
+        "users": 0,
+        "liked": 0,
+        "reason": "no test row is of this kind",
+    }
+    model = result["models"]["din"]
+    assert model["slices"]["warm items"] == dict.fromkeys(ARMS)
+    for arm in ARMS:
+        metrics = model["arms"][arm]
+        assert model["slices"]["cold items"][arm] == pytest.approx(metrics["auc"])
+        assert abs(metrics["calibration_ratio"] - 1) < 0.4
+        assert 0 < metrics["calibration_error"] < 0.4
+    assert model["arms"]["knowledge"]["gauc"] > 0.75
+    gain = model["gain"]
     assert gain.keys() >= {"auc", "low", "high", "logloss", "logloss_low", "logloss_high", "mde"}
 
 

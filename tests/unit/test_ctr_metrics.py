@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from features.ctr import metrics
-from features.ctr.metrics import auc, logloss, paired_difference, weighted_auc
+from features.ctr.metrics import (
+    auc,
+    auc_by_user,
+    calibration_error,
+    calibration_ratio,
+    gauc,
+    gauc_coverage,
+    logloss,
+    paired_difference,
+    weighted_auc,
+)
 
 
 def sample(rows=400, users=40, seed=0):
@@ -143,3 +153,48 @@ def test_repeated_rows_of_a_user_bring_no_certainty():
     assert many.mde == pytest.approx(once.mde)
     alone = paired_difference(labels, *one_seed(poor, good), np.arange(3600), 300, 5)
     assert alone.mde < once.mde / 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 5))
+def test_auc_by_user_equals_scikit_learn_user_by_user(seed, rows, levels):
+    rng = np.random.default_rng(seed)
+    labels, users = rng.integers(0, 2, rows).astype(np.float32), rng.integers(0, 5, rows) * 7
+    scores = rng.integers(0, levels, rows) / levels
+    wanted = [auc(labels[users == user], scores[users == user]) for user in np.unique(users)]
+    assert auc_by_user(labels, scores, users) == pytest.approx(wanted, nan_ok=True)
+
+
+def test_gauc_leaves_out_users_of_one_label_and_weighs_the_others_by_their_rows():
+    labels = np.array([1, 0, 1, 0, 0, 1, 1, 1.0])
+    scores = np.array([0.9, 0.1, 0.2, 0.5, 0.1, 0.3, 0.9, 0.1])
+    users = np.array([3, 3, 8, 8, 8, 8, 5, 5])
+    # user 3: 1 of 1 pairs; user 8: 2 of 4; user 5 likes all
+    assert gauc(labels, scores, users) == pytest.approx((2 * 1 + 4 * 0.5) / 6)
+    assert gauc_coverage(labels, users) == {"rows": 6 / 8, "users": 2 / 3}
+    assert math.isnan(gauc(np.ones(8), scores, users))
+    assert gauc_coverage(np.ones(8), users) == {"rows": 0.0, "users": 0.0}
+
+
+def test_gauc_is_blind_to_what_differs_between_users_only():
+    labels, good, _, users = sample()
+    shifted = good + 10 * users
+    assert gauc(labels, shifted, users) == pytest.approx(gauc(labels, good, users))
+    assert auc(labels, shifted) < auc(labels, good)
+
+
+def test_calibration_is_right_for_honest_and_for_bold_predictions():
+    rng = np.random.default_rng(0)
+    honest = rng.random(20_000).astype(np.float32)
+    labels = (rng.random(20_000) < honest).astype(np.float32)
+    assert calibration_ratio(labels, honest) == pytest.approx(1, abs=0.02)
+    assert calibration_error(labels, honest) < 0.02
+    bold = np.full_like(honest, 0.75)
+    assert calibration_ratio(labels, bold) == pytest.approx(1.5, abs=0.03)
+    assert calibration_error(labels, bold) == pytest.approx(0.25, abs=0.02)
+
+
+def test_calibration_of_few_rows_and_of_no_likes():
+    few = np.array([0.25, 0.5], np.float32)
+    assert calibration_error(np.array([0.0, 1.0]), few) == pytest.approx(0.375)
+    assert math.isnan(calibration_ratio(np.zeros(2), few))

@@ -303,6 +303,29 @@ def test_headline_gain_is_the_smallest_of_all_models(store):
     assert [row["model"] for row in headline["auc_gains"]] == ["din", "dcnv2"]
 
 
+def test_parts_of_the_test_rows_have_an_aucs_or_a_reason(tmp_path):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    result = ctr(models=("din",))
+    result["gauc_coverage"] = {"rows": 0.75, "users": 0.5}
+    result["slices"] = {
+        "warm items": {"rows": 18, "users": 5, "liked": 9, "reason": ""},
+        "cold items": {"rows": 2, "users": 1, "liked": 2, "reason": "all 2 have one label"},
+    }
+    model = result["models"]["din"]
+    for scores in model["arms"].values():
+        scores |= {"gauc": 0.6543, "calibration_ratio": 1.25, "calibration_error": 0.1}
+    model["slices"] = {
+        "warm items": {"base": 0.6111, "knowledge": 0.6222},
+        "cold items": {"base": None, "knowledge": None},
+    }
+    write_json(store, "ctr", result, inputs=["features"])
+    page = render(summarise(store))
+    assert Page(page)
+    for text in ("0.6111", "0.6222", "all 2 have one label", "0.6543", "1.250"):
+        assert f"{text}</td>" in page
+    assert "of 50 % of the test users, 75 % of the rows" in page
+
+
 def card(page, name):
     """Number and small print of one of the cards on top."""
     found = re.search(
