@@ -35,8 +35,8 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features ctr comparison report bench bench-refresh bench-scale bench-fan-out sweep soak test \
-	test-faults test-gpu check fix clean
+	features ctr comparison report export bench bench-refresh bench-scale bench-fan-out sweep soak \
+	test test-faults test-gpu check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -96,6 +96,9 @@ comparison: $(INPUTS) ## stage 7: speed of plain, strict and relaxed decoding on
 
 report: $(INPUTS) ## stage 8: report.json and report.html
 	$(PY) -m jobs.write_report $(OPTIONS)
+
+export: $(INPUTS) ## features and CTR rows as FuxiCTR's npz, and as Parquet that Feast registers
+	$(PY) -m jobs.export_features $(OPTIONS)
 
 bench: CONFIG = conf/bench.yaml
 bench: $(INPUTS) ## all ways of decoding at batch sizes 1 to 32, against their targets

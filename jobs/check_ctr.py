@@ -27,7 +27,7 @@ from pipeline.store import Plan, Store
 log = logging.getLogger("jobs.check_ctr")
 
 RESULT = "ctr.json"
-_INPUTS = ["interactions", "users", "items", "features", "knowledge"]
+INPUTS = ["interactions", "users", "items", "features", "knowledge"]
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -39,7 +39,7 @@ def run(config: RunConfig, store: Store) -> None:
         "gain": "mean over paired seeds",
         "beside": "GAUC, calibration, slices",
     }
-    plan = store.plan("ctr", settings=settings, inputs=_INPUTS)
+    plan = store.plan("ctr", settings=settings, inputs=INPUTS)
     if plan.is_done:
         log.info("ctr: up to date, %d test rows", store.require("ctr").num_rows)
     else:
@@ -131,11 +131,11 @@ def _log_result(result: Mapping[str, Any]) -> None:
     for name, model in result["models"].items():
         for arm, metrics in model["arms"].items():
             log.info(
-                "ctr: %-6s %-10s AUC %s (sd %s), logloss %s (sd %s)",
+                "ctr: %-7s %-10s AUC %s (sd %s), logloss %s (sd %s)",
                 *(name, arm),
                 *(_number(metrics[key]) for key in ("auc", "auc_sd", "logloss", "logloss_sd")),
             )
-        log.info("ctr: %-6s %s", name, model["verdict"])
+        log.info("ctr: %-7s %s", name, model["verdict"])
 
 
 def _number(value: float | None, style: str = ".4f") -> str:

@@ -22,6 +22,7 @@ STAGES = {
     "features": "encode_features",
     "ctr": "check_ctr",
     "comparison": "compare_decoding",
+    "export": "export_features",
     "report": "write_report",
     "run": "run_all",
 }

@@ -1,0 +1,229 @@
+"""What is exported is what the check reads, and opens where it is meant to."""
+
+import json
+import logging
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from features.ctr.data import CTR_SPLITS, make_ctr_data
+from features.export import ctr_columns
+from jobs import export_features
+from pipeline.config import RunConfig
+from pipeline.errors import DataError
+from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, KNOWLEDGE, USERS, with_vector_width
+from pipeline.store import Store
+
+USER_IDS, ITEM_IDS, WIDTH, FIRST = ["7", "07", "ü", "u4"], [f"i{n}" for n in range(6)], 3, 1_000
+LATEST = {"7": 1_050, "07": 1_060, "ü": 1_099, "u4": 0}
+FUXICTR_FILES = {
+    "feature_map.json",
+    "feature_vocab.json",
+    "pretrained_item_knowledge.npz",
+    "pretrained_user_knowledge.npz",
+    "test.npz",
+    "train.npz",
+    "valid.npz",
+}
+
+
+def config(root, history=3):
+    return RunConfig.model_validate(
+        {
+            "run": "shop",
+            "artifacts": root,
+            "catalog": {"source": "movielens", "path": "nowhere"},
+            "language_model": {"path": "nowhere"},
+            "encoder": {"path": "nowhere"},
+            "ctr": {"history_length": history},
+        }
+    )
+
+
+def catalog(attribute="job.title"):
+    """Interactions at 1000, 1001, ...; the first 100 are the past."""
+    rng = np.random.default_rng(0)
+    size = 400
+    label = rng.integers(0, 2, size).astype(np.int8)
+    interactions = pa.table(
+        {
+            "user_id": [USER_IDS[n] for n in rng.integers(0, 4, size)],
+            "item_id": [ITEM_IDS[n] for n in rng.integers(0, 6, size)],
+            "rating": pa.array(label * 4, pa.float32()),
+            "label": label,
+            "timestamp": np.arange(FIRST, FIRST + size),
+            "split": np.repeat(["knowledge", "train", "valid", "test"], 100),
+        },
+        INTERACTIONS,
+    )
+    jobs = [{attribute: job} for job in ("nurse", "nurse", "clerk", "clerk")]
+    users = pa.table([USER_IDS, [list(job.items()) for job in jobs]], schema=USERS)
+    genres = [[("genre", "ab"[n % 2])] for n in range(6)]
+    items = pa.table([ITEM_IDS, ITEM_IDS, genres], schema=ITEMS)
+    return interactions, users, items
+
+
+def texts(latest):
+    """KNOWLEDGE and FEATURES of all entities; user u4 and item i5 have no text."""
+    keys = [("user", user) for user in USER_IDS] + [("item", item) for item in ITEM_IDS]
+    empty = {f.name: [] if pa.types.is_list(f.type) else 0 for f in KNOWLEDGE}
+    empty |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)}
+    rows = [
+        empty | {"kind": kind, "entity_id": entity, "latest_source": latest.get(entity, 0)}
+        for kind, entity in keys
+    ]
+    has_text = np.array([entity not in ("u4", "i5") for _, entity in keys])
+    vectors = np.random.default_rng(1).normal(size=(len(keys), WIDTH)).astype(np.float32)
+    vectors[~has_text] = 0
+    features = pa.table(
+        [*zip(*keys, strict=True), np.where(has_text, "own", "none"), list(vectors)],
+        schema=with_vector_width(FEATURES, WIDTH),
+    )
+    return pa.Table.from_pylist(rows, KNOWLEDGE), features
+
+
+@pytest.fixture
+def make_store(tmp_path):
+    def make(latest=LATEST, **varied):
+        store = Store(tmp_path / "shop")
+        for name, table in zip(("interactions", "users", "items"), catalog(**varied), strict=True):
+            store.plan(name, {}).write(table)
+        knowledge, features = texts(latest)
+        store.plan("knowledge", {}).write(knowledge)
+        store.plan("features", {}, inputs=["knowledge"]).write(features)
+        return store
+
+    return make
+
+
+@pytest.fixture
+def exported(make_store):
+    store = make_store()
+    export_features.run(config(store.root), store)
+    return store.path("export")
+
+
+@pytest.fixture
+def data():
+    return make_ctr_data(*catalog(), history_length=3)
+
+
+def test_the_arrays_are_those_of_the_check(exported, data):
+    assert {file.name for file in (exported / "fuxictr").iterdir()} == FUXICTR_FILES
+    for split in CTR_SPLITS:
+        rows = data.splits[split]
+        arrays = np.load(exported / "fuxictr" / f"{split}.npz", allow_pickle=False)
+        users, items = data.users[rows], data.items[rows]
+        wanted = {
+            "user_id": data.user_fields.codes[users, 0],
+            "user_job_title": data.user_fields.codes[users, 1],
+            "item_id": data.item_fields.codes[items, 0],
+            "item_genre": data.item_fields.codes[items, 1],
+            "user_knowledge": users + 1,
+            "item_knowledge": items + 1,
+            "history_items": data.history_items[rows],
+            "history_signals": data.history_signals[rows],
+            "label": data.labels[rows],
+        }
+        assert set(arrays.files) == set(wanted)
+        for name, values in wanted.items():
+            assert arrays[name].dtype == values.dtype, name
+            np.testing.assert_array_equal(arrays[name], values, name)
+
+
+def test_the_feature_map_describes_the_columns_in_the_order_they_are_stacked(exported, data):
+    """FuxiCTR stacks all features and then the labels, and cuts the result by this map."""
+    described = json.loads((exported / "fuxictr/feature_map.json").read_text())
+    specs = {name: spec for entry in described["features"] for name, spec in entry.items()}
+    assert described["dataset_id"] == "shop"
+    assert [*specs, *described["labels"]] == [name for name, _ in ctr_columns(data)]
+    arrays = np.load(exported / "fuxictr/train.npz")
+    stacked = np.column_stack([arrays[name] for name in [*specs, *described["labels"]]])
+    assert stacked.shape == (100, described["input_length"] + 1)
+    for name, spec in specs.items():
+        assert arrays[name].max() < spec["vocab_size"], name
+        assert (spec["type"] == "sequence") == (arrays[name].ndim == 2), name
+    assert specs["history_items"]["share_embedding"] == "item_id"
+    assert specs["history_items"]["vocab_size"] == specs["item_id"]["vocab_size"]
+
+
+def test_a_code_of_knowledge_leads_to_the_id_and_to_its_vector(exported):
+    _, features = texts(LATEST)
+    vectors = {
+        (row["kind"], row["entity_id"]): row["vector"]
+        for row in features.to_pylist()
+        if row["source"] == "own"
+    }
+    vocabularies = json.loads((exported / "fuxictr/feature_vocab.json").read_text())
+    for kind, ids in (("user", USER_IDS), ("item", ITEM_IDS)):
+        vocabulary = vocabularies[f"{kind}_knowledge"]
+        assert list(vocabulary) == ["__PAD__", *ids, "__OOV__"]
+        assert list(vocabulary.values()) == list(range(len(ids) + 2))
+        stored = np.load(exported / f"fuxictr/pretrained_{kind}_knowledge.npz", allow_pickle=False)
+        found = {
+            (kind, str(key)): list(value)
+            for key, value in zip(stored["key"], stored["value"], strict=True)
+        }
+        assert found == {key: value for key, value in vectors.items() if key[0] == kind}
+
+
+def test_pandas_opens_the_features_with_ids_times_and_vectors(exported):
+    _, features = texts(LATEST)
+    users = pd.read_parquet(exported / "feast/user_knowledge.parquet")
+    assert list(users) == ["user_id", "event_timestamp", "created", "source", "vector"]
+    assert users["user_id"].tolist() == USER_IDS
+    for name in ("event_timestamp", "created"):
+        assert str(users[name].dt.tz) == "UTC"
+    seconds = users["event_timestamp"].map(pd.Timestamp.timestamp).tolist()
+    assert seconds == [1_050, 1_060, 1_099, FIRST]
+    assert users["source"].tolist() == ["own", "own", "own", "none"]
+    np.testing.assert_array_equal(np.stack(users["vector"]), features["vector"].to_pylist()[:4])
+    items = pd.read_parquet(exported / "feast/item_knowledge.parquet")
+    assert items["item_id"].tolist() == ITEM_IDS
+    assert set(items["event_timestamp"].map(pd.Timestamp.timestamp)) == {FIRST}
+
+
+def test_feast_reads_the_types_from_the_schema(exported):
+    """It knows a vector by the name of its type, lists of fixed width not always."""
+    for kind in ("user", "item"):
+        schema = pq.ParquetFile(exported / f"feast/{kind}_knowledge.parquet").schema_arrow
+        assert str(schema.field("vector").type) in ("list<element: float>", "list<item: float>")
+        assert str(schema.field(f"{kind}_id").type) == "string"
+
+
+def test_every_ctr_row_is_later_than_the_text_of_its_user(exported, data):
+    rows = pd.read_parquet(exported / "feast/ctr_rows.parquet")
+    assert rows["split"].value_counts().to_dict() == {"train": 100, "valid": 100, "test": 100}
+    assert rows["label"].tolist() == data.labels.tolist()
+    users = pd.read_parquet(exported / "feast/user_knowledge.parquet")
+    joined = rows.merge(users, on="user_id", suffixes=("", "_of_text"))
+    assert len(joined) == 300
+    assert (joined["event_timestamp_of_text"] <= joined["event_timestamp"]).all()
+
+
+def test_an_export_is_made_once_and_anew_for_other_settings(exported, make_store, caplog):
+    store = Store(exported.parent)
+    with caplog.at_level(logging.INFO):
+        export_features.run(config(store.root), store)
+    assert "export: up to date, 300 CTR rows" in caplog.text
+    assert store.require("export").facts == {"train": 100, "valid": 100, "test": 100}
+    before = store.require("export").version
+    export_features.run(config(store.root, history=5), store)
+    assert store.require("export").version != before
+    assert np.load(exported / "fuxictr/test.npz")["history_items"].shape == (100, 5)
+
+
+def test_knowledge_of_the_future_is_not_exported(make_store):
+    store = make_store(LATEST | {"7": 1_399})
+    with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
+        export_features.run(config(store.root), store)
+    assert store.manifest("export") is None
+
+
+def test_fields_of_one_name_are_refused(make_store):
+    store = make_store(attribute="knowledge")
+    with pytest.raises(DataError, match=r"would be named \['user_knowledge'\]; rename"):
+        export_features.run(config(store.root), store)
