@@ -71,9 +71,7 @@ def render(report: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = (
-        *("count", "decimal", "significant", "signed", "percent", "times", "duration", "fact"),
-    )
+    names = "count", "decimal", "significant", "signed", "percent", "times", "duration", "fact"
     environment.filters |= {name: getattr(formats, name) for name in names}
     page = environment.get_template("report_template.html")
     return page.render(

@@ -75,7 +75,7 @@ class ActorPool:
                 first.
             RayTaskError: a worker raised; likewise.
         """
-        actors = min(self._most, num_blocks)
+        actors = self.size(num_blocks)
         held = min(self._held, math.ceil(num_blocks / max(actors, 1)))
         most_early = actors * held if ordered else None
         run = _Pass(lambda: self._begun(task), blocks, held, most_early, refuse)
@@ -84,11 +84,9 @@ class ActorPool:
         if run.failure is not None:
             raise run.failure
 
-    def ask(self, question: str) -> list[Any]:
-        """What each idle actor's method of that name returns."""
-        import ray
-
-        return ray.get([getattr(actor, question).remote() for actor in self._idle])
+    def size(self, num_blocks: int) -> int:
+        """How many actors work on so many blocks."""
+        return min(self._most, num_blocks)
 
     def _begun(self, task: Sequence[Any] | None) -> tuple[Any, Any]:
         """An actor, and the reference that is there when it is ready."""

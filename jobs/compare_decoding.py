@@ -80,6 +80,9 @@ def run(config: RunConfig, store: Store) -> None:
         return
     tasks = _sample(config, store, identity)
     requests = _requests(config, tasks, identity.tokenizer)
+    if not requests:
+        log.info("comparison: no rows, since no prompt of the last wave can be asked")
+        return
     reference = load_model(config.language_model)
     arms = _arms(config, reference, store.files.local(pools.name), identity.tokenizer)
     outcomes = _measure(arms, requests, config.comparison.repeats)
@@ -155,7 +158,7 @@ def _divergences(
     outcomes: Outcomes,
     reference: PreTrainedModel,
 ) -> list[dict[str, Any]]:
-    """Where the first greedy texts of an arm leave plain decoding's."""
+    """Where greedy texts of an arm leave plain decoding's, and how far apart the two logits are."""
     found = []
     for kind, rows in requests.items():
         ids = tasks.filter(pc.equal(tasks["kind"], kind))["entity_id"].to_pylist()
@@ -163,7 +166,7 @@ def _divergences(
             texts = outcomes[arm, kind][0], outcomes[PLAIN, kind][0]
             for one in leaves_plain(*texts, rows, reference, config):
                 place = {"kind": kind, "entity_id": ids[int(one.key)], "position": one.position}
-                found.append({"arm": arm, **place, "gap": one.gap})
+                found.append({"arm": arm, **place, "gap": abs(one.gap)})
     return found
 
 

@@ -63,15 +63,13 @@ class GenerationActor:
 
         `pools` finds or fetches their folder here; `board` is the name of a `ProgressBoard`.
         """
-        tell = board_of(board).enter.remote
+        self._board = board_of(board)
+        tell = self._board.enter.remote
         folder = pools() if pools else None
         rows = self._thread.submit(self._ready, rule, folder, tell).result()
         self._rows = SharedEngine(rows, self._thread)
+        self._told = self._engine_seconds()
         tell("writing the first rows")
-
-    def engine_seconds(self) -> float:
-        """What its engine has spent in steps so far."""
-        return self._engine.statistics.seconds if self._engine else 0.0
 
     def _ready(self, rule: str, pools: Path | None, tell: Callable[[str], Any]) -> Isolation:
         """The engine, ready for rows; drafts start anew where a step has raised."""
@@ -94,7 +92,14 @@ class GenerationActor:
         limits = self._config.generation.max_new_tokens, longest
         requests = requests_of(tasks, self._tokenizer, *limits)
         generations = await self._rows.finish(requests)
+        now = self._engine_seconds()
+        before, self._told = self._told, now
+        self._board.step.remote(now - before)
         return collect(tasks, generations, self._tokenizer, longest)
+
+    def _engine_seconds(self) -> float:
+        """What the engine has spent in steps so far."""
+        return self._engine.statistics.seconds if self._engine else 0.0
 
 
 def make_engine(

@@ -25,6 +25,7 @@ class Progress:
     tokens: int = 0
     forward_passes: int = 0
     errors: int = 0  # rows
+    engine_seconds: float = 0.0  # that engines have spent in steps
     phases: tuple[str, ...] = ()  # what any worker has begun on its way to the first row, in order
 
 
@@ -44,6 +45,11 @@ class ProgressBoard:
             forward_passes=old.forward_passes + forward_passes,
             errors=old.errors + errors,
         )
+
+    def step(self, seconds: float) -> None:
+        """Count what an engine has spent in steps."""
+        old = self._progress
+        self._progress = replace(old, engine_seconds=old.engine_seconds + seconds)
 
     def enter(self, phase: str) -> None:
         """Note what a worker does now; several workers do the same."""
@@ -92,6 +98,13 @@ def board_of(name: str) -> Any:
     import ray
 
     return ray.get_actor(name)
+
+
+def read_board(name: str) -> Progress:
+    """What a board says, while its heartbeat lasts."""
+    import ray
+
+    return ray.get(board_of(name).read.remote())
 
 
 class Lines:

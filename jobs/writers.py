@@ -13,7 +13,7 @@ from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
 from jobs.merge_waves import totals_in
-from jobs.progress import board_of, heartbeat
+from jobs.progress import board_of, heartbeat, read_board
 from jobs.waves import Wave, has_draft_model
 from pipeline.config import RunConfig
 from pipeline.engine.types import Generation
@@ -39,6 +39,7 @@ class Writers:
         self._block_rows = math.ceil(config.engine.batch_rows / _BLOCKS_IN_SLOTS)
         self._stack = ExitStack()
         self._pool: ActorPool | None = None
+        self.engine_share = 0.0  # of the time of the last wave's actors, spent in engines' steps
 
     def __enter__(self) -> "Writers":
         return self
@@ -62,7 +63,7 @@ class Writers:
             return
         if self._pool is None:
             self._pool = self._stack.enter_context(self._start())
-        began, worked = time.monotonic(), self.engine_seconds()
+        began = time.monotonic()
         blocks, num_blocks = self._blocks(wave), math.ceil(num_rows / self._block_rows)
         with heartbeat(log, what, num_rows) as board:
             count = board_of(board).add.remote
@@ -71,15 +72,13 @@ class Writers:
                 totals = totals_in(rows)
                 count(*(totals[name] for name in ("rows", "tokens", "forward_passes", "errors")))
                 yield rows
-        seconds, engines = time.monotonic() - began, self.engine_seconds()
+            worked = read_board(board).engine_seconds
+        seconds = time.monotonic() - began
+        self.engine_share = worked / (self._pool.size(num_blocks) * seconds)
         log.info(
             "%s: %.0f s with start-up, engines at work %.0f %% of it",
-            *(what, seconds, 100 * (sum(engines) - sum(worked)) / (len(engines) * seconds)),
+            *(what, seconds, 100 * self.engine_share),
         )
-
-    def engine_seconds(self) -> list[float]:
-        """What the engine of each actor that is alive has spent in steps so far."""
-        return self._pool.ask("engine_seconds") if self._pool else []
 
     def _start(self) -> ActorPool:
         config = self._config

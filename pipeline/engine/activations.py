@@ -1,7 +1,8 @@
 """Activation functions that give a token the same bits whoever shares its step.
 
 torch computes what does not fill its vectors by scalar code that rounds otherwise. Where that falls
-depends on the number of values, and from `_SPLIT` values on also on the number of threads.
+depends on the number of values, on whether they lie side by side, and, where threads share them,
+on the number of threads.
 """
 
 import torch
@@ -12,7 +13,7 @@ from transformers.activations import ACT2CLS
 _VECTORS = (
     64  # values; two vectors of any CPU, which torch computes at a time, or several times two
 )
-_SPLIT = 32768  # at::internal::GRAIN_SIZE: as many values are shared by threads
+_SPLIT = 32768  # values that threads share; functions that are split sooner round alike anyway
 _CLASSES = tuple(entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values())
 
 
@@ -26,7 +27,7 @@ class IsolatedActivation(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., width) -> (..., width)."""
-        width = x.shape[-1]
+        x, width = x.contiguous(), x.shape[-1]
         if width % _VECTORS == 0 and x.numel() < _SPLIT:
             return self._activation(x)
         rows = pad(x, (0, -width % _VECTORS)).flatten(0, -2)  # (tokens, full vectors)
@@ -36,7 +37,7 @@ class IsolatedActivation(nn.Module):
 
 
 def isolate_activations(model: nn.Module) -> None:
-    """Wrap every activation module of `model`, which runs on a CPU in float32."""
+    """Wrap every activation module of `model`, which runs on a CPU."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, _CLASSES) and not isinstance(parent, IsolatedActivation):

@@ -30,3 +30,9 @@ def pack_linears(model: nn.Module) -> None:
                 setattr(parent, name, PackedLinear(child.weight, child.bias))
             elif type(child) is Conv1D and can_pack(child.weight.t()):  # GPT-2: transposed
                 setattr(parent, name, PackedLinear(child.weight.t(), child.bias))
+
+
+def is_packed(model: nn.Module) -> bool:
+    """Whether no product is left to torch: neither a layer nor a stack of experts' matrices."""
+    is_linear = any(type(module) in (nn.Linear, Conv1D) for module in model.modules())
+    return not is_linear and all(parameter.dim() < 3 for parameter in model.parameters())

@@ -16,9 +16,10 @@ from pipeline.engine.activations import isolate_activations
 from pipeline.engine.attention import TREE_ATTENTION, register, tree_attention
 from pipeline.engine.compatibility import require_length, require_memory, sliding_windows
 from pipeline.engine.kv_cache import KVCache
-from pipeline.engine.packed_linear import pack_linears
+from pipeline.engine.packed_linear import is_packed, pack_linears
 from pipeline.engine.packing import Layout, Step
 from pipeline.engine.probe import reference, require_same
+from pipeline.engine.row_attention import can_attend
 from pipeline.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class ModelRunner:
     """A model prepared for packed steps, and its KV cache."""
 
     def __init__(self, model: PreTrainedModel, batch_rows: int, max_length: int) -> None:
-        """Take over `model`: its attention function and, on a CPU, its linear layers change.
+        """Take over `model`: attention and, on a CPU, linear layers and activations change.
 
         Raises:
             ModelError: the model cannot be run exactly by this engine, or its KV cache does not
@@ -56,6 +57,8 @@ class ModelRunner:
         # A 4-D mask is passed on untouched, which keeps transformers from building its own.
         self._no_mask = torch.zeros(1, 1, 1, 1, device=self.device)
         require_same(wanted, self.forward, self.layout, model, batch_rows)
+        if not (is_packed(model) and can_attend(model.device, model.dtype, head_dim)):
+            log.info("logits of this model round otherwise in other steps: near-ties may flip")
 
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:

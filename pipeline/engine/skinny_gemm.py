@@ -136,7 +136,7 @@ def _prefetch(builder: Any, address: Any) -> None:
 _one, _two, _three, _four, _five, _six = (_row_kernel(rows) for rows in range(1, _ROWS + 1))
 
 
-@njit(cache=True, inline="never", nogil=True)
+@njit(inline="never", nogil=True)
 def _few_rows(
     rows: int,
     weights: int,

@@ -31,8 +31,9 @@ _SMALLEST = -126.0  # exponent of a normal number
 _ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits
 _NO_SCORE = -1e30  # less than any score, but not -inf, which would make -inf - -inf
 
-# Adding it to a weight rounds to multiples of 2^-32. Sums of those are exact in double precision,
-# so a token's weights do not depend on which other branches of a draft lie between its keys.
+# Adding it to a weight, which is at most 1, rounds to multiples of 2^-32. Sums of a million of
+# those are exact in double precision, so a token's weights do not depend on which other branches of
+# a draft lie between its keys. The largest weight is 1: what is lost does not count beside it.
 _QUANTUM = 1.5 * 2.0**20
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, CohereConfig, LlamaConfig, Phi3Config, Qwen2MoeConfig
 from transformers.activations import ACT2FN
 
 from pipeline.engine.activations import IsolatedActivation, isolate_activations
@@ -17,7 +18,21 @@ from pipeline.engine.runner import ModelRunner
 from pipeline.engine.types import ROOT, DraftTree, Request
 
 FAMILIES = ["llama", "qwen3", "mistral", "gemma3", "qwen2_sliding", "gpt_neox", "gpt2"]
-VOCAB, LENGTH, SLOTS = 61, 120, 4
+VOCAB, LENGTH, SLOTS = 61, 80, 4
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
+OTHERS = {
+    "gate and up in one": lambda: Phi3Config(**SIZES, hidden_act="gelu"),
+    "biases": lambda: LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
+    "scaled logits": lambda: CohereConfig(**SIZES, logit_scale=1.0),
+}
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -58,6 +73,12 @@ def hidden_among_siblings(coming, random):
     return tree_of(tokens, parents), branch
 
 
+def random_tree(random):
+    nodes = int(random.integers(0, 9))
+    tokens = random.integers(3, VOCAB, nodes).tolist()
+    return tree_of(tokens, [int(random.integers(-1, node)) for node in range(nodes)])
+
+
 def one_by_one(runner, text):
     return [
         runner.forward(pack([row_of(0, text[: end + 1], end)], [NONE], runner.layout))[0]
@@ -73,12 +94,17 @@ def prefill(runner, slot, text, random):
         done = len(part)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
 def test_a_tokens_logits_have_the_same_bits_in_any_step(family, threads, tiny_model):
-    runner, random = ModelRunner(tiny_model(family), SLOTS, LENGTH + 30), np.random.default_rng(0)
+    torch.manual_seed(0)
+    is_other = family in OTHERS
+    model = AutoModelForCausalLM.from_config(OTHERS[family]()) if is_other else tiny_model(family)
+    runner, random = ModelRunner(model.eval(), SLOTS, LENGTH + 30), np.random.default_rng(0)
+    runner.cache.keys.normal_()  # what nobody sees is anything
+    runner.cache.values.normal_()
     text = random.integers(3, VOCAB, LENGTH).astype(np.int32)
     alone = one_by_one(runner, text)
-    for _ in range(20):
+    for _ in range(12):
         end = int(random.integers(2, LENGTH - 8))
         cached = int(random.integers(1, end))
         prefill(runner, 2, text[:cached], random)
@@ -88,7 +114,8 @@ def test_a_tokens_logits_have_the_same_bits_in_any_step(family, threads, tiny_mo
             for slot in random.permutation([0, 1, 3])[: random.integers(0, 4)].tolist()
         ]
         rows = [*others, row_of(2, text[:end], cached)]
-        step = pack(rows, [*[NONE] * len(others), tree], runner.layout)
+        trees = [random_tree(random) for _ in others]
+        step = pack(rows, [*trees, tree], runner.layout)
         logits = runner.forward(step)[step.roots[-1] :]
         for place, node in enumerate([ROOT, *branch]):
             assert torch.equal(logits[1 + node], alone[end - 1 + place])
@@ -104,11 +131,24 @@ def test_an_activation_rounds_each_row_alike(name, width, threads):
     torch.testing.assert_close(together, ACT2FN[name](x))
 
 
-def test_torch_itself_rounds_by_place():
-    """If this fails, `IsolatedActivation` may go."""
-    x = 10 * torch.randn(1, 61, 48)
-    alone = torch.cat([ACT2FN["silu"](row) for row in x.split(1, 1)], 1)
-    assert not torch.equal(ACT2FN["silu"](x), alone)
+def test_half_of_a_fused_layer_is_rounded_as_a_whole_one_is():
+    half, _ = torch.randn(1, 61, 128).chunk(2, dim=-1)
+    activation = IsolatedActivation(ACT2FN["gelu"])
+    assert torch.equal(activation(half), activation(half.clone()))
+
+
+def test_a_model_that_rounds_otherwise_in_other_steps_says_so(tiny_model, caplog):
+    caplog.set_level("INFO", "pipeline.engine.runner")
+    ModelRunner(tiny_model("llama"), 2, 32)
+    assert "round otherwise" not in caplog.text
+    sizes = {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "num_experts": 4}
+    experts = Qwen2MoeConfig(**SIZES, **sizes)
+    odd_heads = LlamaConfig(**SIZES, head_dim=12)
+    odd_layers = LlamaConfig(**{**SIZES, "intermediate_size": 50})
+    for config in (experts, odd_heads, odd_layers):
+        caplog.clear()
+        ModelRunner(AutoModelForCausalLM.from_config(config).eval(), 2, 32)
+        assert "round otherwise" in caplog.text
 
 
 def test_every_activation_of_a_model_is_wrapped_once(tiny_model):
