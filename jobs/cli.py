@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from features.frameworks import require_framework
 from jobs.interruption import HalfStarted, interruptible, leave_with, shut_ray_down
 from jobs.lease import leased
 from jobs.output import reader_may_leave
@@ -117,7 +118,9 @@ def read_config(arguments: argparse.Namespace) -> RunConfig:
     path: Path = arguments.config.expanduser()  # make quotes it, so no shell does
     path = path.resolve() if path.exists() else path
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
-    return load_config(path, arguments.set)
+    config = load_config(path, arguments.set)
+    require_framework(config.framework)
+    return config
 
 
 def _run(job: Job, config: RunConfig, store: Store) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.frameworks import framework_named
 from jobs.decoding_arms import Outcome, engine_arm
 from jobs.generation_actor import make_engine
 from jobs.waves import CATALOG, Identity, last_wave, open_wave
@@ -82,7 +83,10 @@ def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
     order = np.random.default_rng(config.seed).permutation(tasks.num_rows)
     tasks = tasks.take(order[: config.benchmark.refresh_rows])
     users, items, interactions = (store.read(name) for name in CATALOG)
-    shorter = build_prompts("user", users, items, _without_latest(interactions), config.prompts)
+    templates = framework_named(config.framework).templates
+    shorter = build_prompts(
+        "user", users, items, _without_latest(interactions), config.prompts, templates
+    )
     texts = {prompt.entity_id: prompt.text for prompt in shorter}
     limits = (config.benchmark.max_new_tokens, config.prompts.max_tokens)
     after = requests_of(wave.prompted(tasks), identity.tokenizer, *limits)

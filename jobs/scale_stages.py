@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from features.frameworks import framework_named
 from jobs.peak_memory import forget_peak, peak_mib, resident_mib
 from jobs.scale_tables import catalog_tables
 from pipeline.config import EmbeddingSettings, PromptSettings
@@ -102,9 +103,9 @@ def kmeans(entities: int, num_groups: int, dim: int, seed: int) -> list[Cost]:
 def prompts(users: int, settings: PromptSettings, seed: int) -> list[Cost]:
     """Ask about so many users; then put them into groups by an attribute."""
     made = synthetic_interactions(users * _EDGES_PER_USER, seed)
-    tables = catalog_tables(made)
+    tables, templates = catalog_tables(made), framework_named("kar").templates
     with watched() as asking:
-        asked = build_prompts("user", *tables, settings)
+        asked = build_prompts("user", *tables, settings, templates)
     attributes = [dict(pairs) for pairs in tables[0]["attributes"].to_pylist()]
     with watched() as grouping:
         group_by_attributes(attributes, list(attributes[0]), _GROUP_SIZE)

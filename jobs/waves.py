@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.frameworks import REGISTRY, framework_named
 from jobs.generation_actor import draft_model_of
 from pipeline.config import RunConfig
+from pipeline.errors import DataError
 from pipeline.knowledge import (
     MEMBER,
     PLAIN_WAVE,
@@ -24,7 +26,7 @@ from pipeline.knowledge import (
     with_prompts,
 )
 from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
-from pipeline.prompts import Prompts, templates_hash
+from pipeline.prompts import Prompts
 from pipeline.refresh import EarlierTexts, in_tokens_of
 from pipeline.runs import open_run
 from pipeline.store import Plan, Store
@@ -97,7 +99,7 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
     )
     settings = {
         "prompts": config.prompts,
-        "templates": templates_hash(),
+        "templates": framework_named(config.framework).templates.hash,
         "generation": generation,
         "model": identity.model,
         "tokenizer": identity.tokenizer.fingerprint,
@@ -193,7 +195,28 @@ def tasks_of(
 def open_prompts(config: RunConfig, store: Store) -> Prompts:
     """What the catalog's entities are asked."""
     users, items, interactions = (store.read(name) for name in CATALOG)
-    return Prompts(users, items, interactions, config.prompts)
+    templates = framework_named(config.framework).templates
+    return Prompts(users, items, interactions, config.prompts, templates)
+
+
+def require_own_framework(config: RunConfig, store: Store) -> None:
+    """Check that the knowledge was not written for another framework than the configured one.
+
+    Knowledge of an older wording passes: its framework is not known.
+
+    Raises:
+        DataError: it was.
+    """
+    first = store.manifest(knowledge_name(PLAIN_WAVE))
+    asked = first.settings.get("templates") if first else None
+    if asked == framework_named(config.framework).templates.hash:
+        return
+    for name in REGISTRY:
+        if asked == framework_named(name).templates.hash:
+            raise DataError(
+                f"knowledge was written for the framework {name}, and the config names "
+                f"{config.framework}; run generate_knowledge again, or name {name}"
+            )
 
 
 def wave_identity(

@@ -110,7 +110,7 @@ class GroupSettings(Settings):
 
 
 class PromptSettings(Settings):
-    """What the LLM is asked (KAR's prompts, arXiv 2306.10933)."""
+    """What the LLM is asked about; `framework` has the wording."""
 
     domain: Annotated[str, Field(min_length=1)] = "movie"  # what the prompt calls an item
     history_limit: Count = 30  # latest interactions shown of a user
@@ -251,6 +251,7 @@ class RunConfig(Settings):
     embeddings: EmbeddingSettings = EmbeddingSettings()
     groups: GroupSettings = GroupSettings()
     language_model: LanguageModelSettings
+    framework: Annotated[str, Field(min_length=1)] = "kar"  # a name of `features.frameworks`
     prompts: PromptSettings = PromptSettings()
     generation: GenerationSettings = GenerationSettings()
     engine: EngineSettings = EngineSettings()

@@ -1,10 +1,7 @@
-"""Users and items -> what the LLM is asked, after KAR (Xi et al., arXiv 2306.10933).
+"""Users and items -> what the LLM is asked, in the words of a framework's templates.
 
-KAR's factorisation prompting: two texts, the user's preferences and the item's facts, each steered
-by a list of factors that matter in the domain; user and item are never asked about together.
-
-The constant part of a prompt (task and factors) comes first and is the same for all prompts of a
-kind, so that the engine computes it once; the entity comes last.
+Two texts, the user's preferences and the item's facts; user and item are never asked about
+together.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -13,19 +10,22 @@ kind, so that the engine computes it once; the entity comes last.
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jinja2 import Environment, StrictUndefined
 
 from pipeline.config import PromptSettings
 from pipeline.errors import DataError
+from pipeline.templates import Templates
 
 TITLE_CHARS = 150
 ATTRIBUTE_CHARS = 300
+CATEGORY_CHARS = 40
+
+_CATEGORY = ("genre", "category")  # attributes that say what an item is, best first
 
 Kind = Literal["user", "item"]
 
@@ -41,66 +41,6 @@ class Prompt:
     latest_source: int  # timestamp of the latest of them, 0 if none
 
 
-@dataclass(frozen=True)
-class _Domain:
-    person: str
-    factors: str
-
-
-_DOMAINS = {
-    "movie": _Domain(
-        "viewer",
-        "genre, directors and actors, period and country, characters, plot, mood, awards, "
-        "production, soundtrack",
-    ),
-    "book": _Domain(
-        "reader",
-        "genre, author, writing style, themes, characters, setting and period, length, mood, "
-        "acclaim",
-    ),
-}
-_GENERAL = _Domain(
-    "user",
-    "type and purpose, maker or author, style, main features, quality, price level, occasion, "
-    "audience",
-)
-
-_ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-
-# The wording was chosen by reading what a 135M model makes of it: it needs a plain order at the
-# end; a colon to complete ("The viewer's taste:") makes it repeat the list.
-_USER_TEXT = """\
-Analyze a {{ person }}'s {{ domain }} preferences. Consider: {{ factors }}. \
-Explain briefly which kinds of {{ domain }} the {{ person }} likes and which not, \
-in 3-4 sentences of plain text.
-
-{% if attributes or not history %}
-{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
-{% endif %}
-{% if history %}
-Ratings by the {{ person }}, oldest first:
-{% for title, stars in history %}
-{{ title }}, {{ stars }}
-{% endfor %}
-{% endif %}
-
-Describe this {{ person }}'s {{ domain }} preferences now."""
-
-_ITEM_TEXT = """\
-Describe {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} for a recommender. \
-Cover: {{ factors }}. Write 3-4 sentences of plain text.
-
-{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
-{% for attribute in attributes %}
-{{ attribute }}
-{% endfor %}
-
-Describe this {{ domain }} now."""
-
-_USER = _ENVIRONMENT.from_string(_USER_TEXT)
-_ITEM = _ENVIRONMENT.from_string(_ITEM_TEXT)
-
-
 class Prompts:
     """What the LLM is asked about every user and item, made when it is asked for.
 
@@ -113,18 +53,27 @@ class Prompts:
         items: schema ITEMS; it must hold every item of the users' past.
         interactions: schema INTERACTIONS, sorted as that schema says.
         settings: domain, and how many of the latest interactions a user's prompt shows.
+        templates: the wording.
 
     Raises:
         DataError: a past interaction names an item that `items` lacks.
     """
 
     def __init__(
-        self, users: pa.Table, items: pa.Table, interactions: pa.Table, settings: PromptSettings
+        self,
+        users: pa.Table,
+        items: pa.Table,
+        interactions: pa.Table,
+        settings: PromptSettings,
+        templates: Templates,
     ) -> None:
         self._settings = settings
+        self._user, self._item = templates.compiled("user"), templates.compiled("item")
+        self._words = {"domain": settings.domain, **asdict(templates.words(settings.domain))}
         self._tables = {"user": _Rows(users), "item": _Rows(items)}
         self._ids = {"user": users["user_id"], "item": items["item_id"]}
         self._titles = [_title(title) or "untitled" for title in items["title"].to_pylist()]
+        self._categories = _Categories(items["attributes"])
         past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
         self._history = _History.of(users, items, past)
 
@@ -155,32 +104,43 @@ class Prompts:
         return [self._about_user(*one) for one in zip(rows.tolist(), entities, strict=True)]
 
     def _about_item(self, item: dict[str, Any]) -> Prompt:
-        domain = self._settings.domain
         attributes = dict(item["attributes"])
         if "genres" in attributes:
             attributes.pop("genre", None)  # only the first of them
-        text = _ITEM.render(
-            domain=domain,
-            factors=_domain(domain).factors,
+        text = self._item.render(
+            **self._words,
             title=_title(item["title"]),
             attributes=_lines(attributes.items(), "{}: {}"),
         )
         return Prompt("item", item["item_id"], text, 0, 0)
 
     def _about_user(self, row: int, user: dict[str, Any]) -> Prompt:
-        history, domain = self._history, _domain(self._settings.domain)
+        history = self._history
         shown = history.latest(row, self._settings.history_limit)
-        text = _USER.render(
-            domain=self._settings.domain,
-            person=domain.person,
-            factors=domain.factors,
+        text = self._user.render(
+            **self._words,
             attributes=_lines(user["attributes"], "{} {}"),
             history=[
                 (self._titles[history.items[one]], _stars(history.ratings[one])) for one in shown
             ],
+            categories=[self._categories.of(history.items[one]) for one in shown],
         )
         latest = int(history.timestamps[shown[-1]]) if len(shown) else 0
         return Prompt("user", user["user_id"], text, len(shown), latest)
+
+
+class _Categories:
+    """The category of every item as a few words; each spelling is held once."""
+
+    def __init__(self, attributes: pa.ChunkedArray) -> None:
+        found = [pc.map_lookup(attributes, name, "first") for name in _CATEGORY]
+        values = pc.fill_null(pc.coalesce(*found), "").combine_chunks().dictionary_encode()
+        self._places = values.indices.to_numpy()
+        self._spelled = [_clean(word, CATEGORY_CHARS) for word in values.dictionary.to_pylist()]
+
+    def of(self, item: int) -> str:
+        """By the item's row; "" if it has none."""
+        return self._spelled[self._places[item]]
 
 
 class _Rows:
@@ -203,26 +163,21 @@ class _Rows:
 
 
 def build_prompts(
-    kind: Kind, users: pa.Table, items: pa.Table, interactions: pa.Table, settings: PromptSettings
+    kind: Kind,
+    users: pa.Table,
+    items: pa.Table,
+    interactions: pa.Table,
+    settings: PromptSettings,
+    templates: Templates,
 ) -> list[Prompt]:
     """All prompts of a small catalog's users or items, in the order of its table; see `Prompts`."""
-    prompts = Prompts(users, items, interactions, settings)
+    prompts = Prompts(users, items, interactions, settings, templates)
     return prompts.take(kind, np.arange(prompts.count(kind)))
-
-
-def templates_hash() -> str:
-    """Identity of the wording: changes with this file's templates and word lists."""
-    parts = [_USER_TEXT, _ITEM_TEXT, repr(_DOMAINS), repr(_GENERAL)]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 def prompt_hash(text: str) -> str:
     """A short stable hash, to tell whether an entity's prompt has changed."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _domain(name: str) -> _Domain:
-    return _DOMAINS.get(name.lower(), _GENERAL)
 
 
 @dataclass(frozen=True)

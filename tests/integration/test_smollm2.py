@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from features.frameworks import framework_named
 from pipeline.catalog import load_catalog
 from pipeline.config import EngineSettings
 from pipeline.config_file import load_config
@@ -40,10 +41,11 @@ def real_prompts(tokenizer):
     config = load_config(ROOT / "conf/demo.yaml")
     catalog = load_catalog(config.catalog.model_copy(update={"path": ML100K}))
     tables = catalog.users, catalog.items, catalog.interactions
+    templates = framework_named(config.framework).templates
     prompts = [
         prompt
         for kind in ("user", "item")
-        for prompt in build_prompts(kind, *tables, config.prompts)[:6]
+        for prompt in build_prompts(kind, *tables, config.prompts, templates)[:6]
     ]
     return [tokenizer.encode(prompt.text) for prompt in prompts]
 

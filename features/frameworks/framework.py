@@ -1,0 +1,44 @@
+"""What a framework is: how it asks, what it encodes, and how a CTR model takes the vectors in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.templates import Templates
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Reading(NamedTuple):
+    """An answer of the LLM as it is encoded."""
+
+    text: str
+    is_malformed: bool  # not what was asked for, so `text` is the whole answer
+
+
+Read = Callable[[str, str], Reading]  # of kind and answer, which is not blank; it never raises
+
+
+def whole_text(kind: str, answer: str) -> Reading:
+    """Free text, all of which is knowledge."""
+    return Reading(answer, False)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One way to use knowledge.
+
+    `adaptor(width, dim)` makes a module that maps (kind, (entities, width) vectors) to
+    (entities, dim). `auxiliary(dim, embedding_dim)` makes one that maps kind, adapted vectors
+    (entities, dim) and the CTR model's own vectors of the same entities (entities, embedding_dim)
+    to a loss, which is added to the CTR model's with `auxiliary_weight`.
+    """
+
+    name: str
+    templates: Templates
+    adaptor: Callable[[int, int], "nn.Module"]
+    read: Read = whole_text
+    reading: str = ""  # names the way of reading: under another name features are made anew
+    auxiliary: Callable[[int, int], "nn.Module"] | None = None
+    auxiliary_weight: float = 0.0

@@ -1,0 +1,96 @@
+"""ONCE (Liu et al., WSDM'24, arXiv 2305.06566), its part for closed models (GENRE).
+
+A user is asked for at most five words of interest, which are all that is encoded; an item for a
+neutral description. Invented items for users with short histories, GENRE's third prompt, and
+fine-tuned encoders (DIRE) are left out. The adaptor is one MLP, and there is no further loss.
+"""
+
+import re
+
+from torch import Tensor, nn
+
+from features.frameworks.framework import Framework, Reading, whole_text
+from pipeline.templates import Domain, Templates
+
+MOST_WORDS = 5
+_MOST_CHARS, _MOST_PARTS = 40, 4  # of a word of interest, which may be a short phrase
+
+_DOMAINS = {"movie": Domain("viewer"), "book": Domain("reader")}
+_GENERAL = Domain("user")
+
+_USER_TEXT = """\
+Name what a {{ person }} is interested in, by the {{ domain }} titles that the {{ person }} rated. \
+Answer with at most five words or short phrases and nothing else, separated by commas, \
+for example a genre, a theme or a style.
+
+{% if attributes or not history %}
+{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
+{% endif %}
+{% if history %}
+Ratings by the {{ person }}, oldest first:
+{% for title, stars in history %}
+{{ title }}, {{ stars }}
+{% endfor %}
+{% endif %}
+
+List at most five interests of this {{ person }} now, separated by commas."""
+
+_ITEM_TEXT = """\
+Describe {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} to someone who does not \
+know it. Be neutral and brief: 2-3 sentences of plain text, without an opinion.
+
+{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
+{% for attribute in attributes %}
+{{ attribute }}
+{% endfor %}
+
+Describe this {{ domain }} now."""
+
+_SEPARATOR = re.compile(r"[,;\n]")
+_LABEL = re.compile(r"^[^,;\n]{0,60}:\s*")  # "Interests:", "Here are five interests of the viewer:"
+_BULLET = re.compile(r"^(?:[-*\u2022]\s*|\(?\d{1,2}[.)]\s*)?(?:and\s+)?", re.IGNORECASE)
+
+
+def read_interests(kind: str, answer: str) -> Reading:
+    """The words of interest, comma by comma; of an item the whole description.
+
+    A label before them, numbers and bullets, quotes and a full stop are taken off, and repeated
+    words count once. More than `MOST_WORDS`, or a part that is a sentence, is malformed.
+    """
+    if kind != "user":
+        return whole_text(kind, answer)
+    parts = [_bare(part) for part in _SEPARATOR.split(_LABEL.sub("", answer.strip()))]
+    words = list({part.casefold(): part for part in parts if part}.values())
+    if 0 < len(words) <= MOST_WORDS and all(map(_is_interest, words)):
+        return Reading(", ".join(words), False)
+    return Reading(answer, True)
+
+
+def _bare(part: str) -> str:
+    return _BULLET.sub("", part.strip()).strip(" \t\r\"'`*.![]")
+
+
+def _is_interest(word: str) -> bool:
+    has_letter = any(character.isalpha() for character in word)
+    return has_letter and len(word) <= _MOST_CHARS and len(word.split()) <= _MOST_PARTS
+
+
+class MlpAdaptor(nn.Module):
+    """One hidden layer for users and items alike: 128-32 for dim 32, as in LASER's code."""
+
+    def __init__(self, width: int, dim: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(width, 4 * dim), nn.ReLU(), nn.Linear(4 * dim, dim))
+
+    def forward(self, kind: str, vectors: Tensor) -> Tensor:
+        """Adapt (entities, width) vectors to (entities, dim)."""
+        return self.layers(vectors)
+
+
+FRAMEWORK = Framework(
+    "once",
+    Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
+    MlpAdaptor,
+    read=read_interests,
+    reading="interests 1",
+)

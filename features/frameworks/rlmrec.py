@@ -1,0 +1,109 @@
+"""RLMRec (Ren et al., WWW'24, arXiv 2310.15950), its contrastive form.
+
+The LLM answers in JSON, {"summary": who likes what, "reasoning": why}; the summary is encoded, the
+reasoning only makes it better. Users and items have a projection each, and
+
+    L = mean over i of -log( exp(cos(e_i, p(s_i)) / T) / sum over j of exp(cos(e_i, p(s_j)) / T) )
+
+is added: e_i is the CTR model's own vector of entity i of a batch, s_i its profile and p the
+projection, both of which learn by it. The authors' code (`cal_infonce_loss`) exponentiates before
+it takes the logarithm, and contrasts with all users; here it is logsumexp, inside the batch.
+"""
+
+import json
+
+from torch import Tensor, nn
+
+from features.frameworks.contrast import Contrast, info_nce
+from features.frameworks.framework import Framework, Reading
+from pipeline.templates import Domain, Templates
+
+KD_TEMPERATURE = 0.2  # as in the authors' configuration, where it is 0.1 to 0.2
+KD_WEIGHT = 1e-2  # likewise
+
+_DOMAINS = {"movie": Domain("viewer"), "book": Domain("reader")}
+_GENERAL = Domain("user")
+
+_USER_TEXT = """\
+Profile a {{ person }} by {{ domain }} ratings, for a recommender. Answer with one JSON object \
+and nothing else: {"summary": "which kinds of {{ domain }} the {{ person }} enjoys, in 2 \
+sentences", "reasoning": "how the ratings show it, in 1 sentence"}
+
+{% if attributes or not history %}
+{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
+{% endif %}
+{% if history %}
+Ratings by the {{ person }}, oldest first:
+{% for title, stars in history %}
+{{ title }}, {{ stars }}
+{% endfor %}
+{% endif %}
+
+Write the JSON object about this {{ person }} now."""
+
+_ITEM_TEXT = """\
+Profile {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} for a recommender. Answer \
+with one JSON object and nothing else: {"summary": "which {{ person }} would enjoy it, in 2 \
+sentences", "reasoning": "why, in 1 sentence"}
+
+{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
+{% for attribute in attributes %}
+{{ attribute }}
+{% endfor %}
+
+Write the JSON object about this {{ domain }} now."""
+
+
+def read_profile(kind: str, answer: str) -> Reading:
+    """The summary of the first JSON object in `answer`; words around the object do no harm.
+
+    Malformed: no complete object, or one whose `summary` or `reasoning` is missing or no text.
+    """
+    try:
+        profile, _ = json.JSONDecoder(strict=False).raw_decode(answer, answer.index("{"))
+        summary, reasoning = profile["summary"], profile["reasoning"]
+        is_text = isinstance(summary, str) and isinstance(reasoning, str)
+        if is_text and summary.strip() and summary.encode():  # half a character has no bytes
+            return Reading(summary.strip(), False)
+    except (ValueError, KeyError, RecursionError):  # the last of brackets without end
+        pass
+    return Reading(answer, True)
+
+
+class DualProjection(nn.Module):
+    """A projection for users and one for items: width, (width + dim) / 2, dim."""
+
+    def __init__(self, width: int, dim: int) -> None:
+        super().__init__()
+        middle = (width + dim) // 2
+        self.project = nn.ModuleDict(
+            {
+                kind: nn.Sequential(
+                    nn.Linear(width, middle), nn.LeakyReLU(), nn.Linear(middle, dim)
+                )
+                for kind in ("user", "item")
+            }
+        )
+
+    def forward(self, kind: str, vectors: Tensor) -> Tensor:
+        """Adapt (entities, width) vectors of a kind to (entities, dim)."""
+        return self.project[kind](vectors)
+
+
+class RlmRecLoss(Contrast):
+    """The CTR model's vector finds its profile among those of the batch; both learn."""
+
+    def forward(self, kind: str, adapted: Tensor, behaviour: Tensor) -> Tensor:
+        """A scalar; `adapted` (entities, dim), `behaviour` (entities, embedding_dim)."""
+        return info_nce(behaviour, self.bridge[kind](adapted), KD_TEMPERATURE)
+
+
+FRAMEWORK = Framework(
+    "rlmrec",
+    Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
+    DualProjection,
+    read=read_profile,
+    reading="summary 1",
+    auxiliary=RlmRecLoss,
+    auxiliary_weight=KD_WEIGHT,
+)
