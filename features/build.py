@@ -10,7 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.schemas import FEATURES, with_vector_width
+from features.frameworks.framework import Read, Reading, whole_text
+from pipeline.schemas import FEATURES, KINDS, with_vector_width
+
+_READ_ROWS = 16_384  # whose texts are in memory twice
 
 
 class Encoder(Protocol):
@@ -35,12 +38,28 @@ def usable_text(knowledge: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(is_usable, knowledge["text"], "")
 
 
-def build_features(knowledge: pa.Table, encoder: Encoder) -> pa.Table:
+def readings(knowledge: pa.Table, read: Read) -> list[Reading]:
+    """What of each row's answer is encoded, "" where it has no usable text."""
+    rows = zip(knowledge["kind"].to_pylist(), usable_text(knowledge).to_pylist(), strict=True)
+    return [read(kind, text) if text else Reading("", False) for kind, text in rows]
+
+
+def count_malformed(knowledge: pa.Table, read: Read) -> dict[str, int]:
+    """Answers of each kind that are not what was asked for."""
+    counts: dict[str, int] = dict.fromkeys(KINDS, 0)
+    for start in range(0, knowledge.num_rows, _READ_ROWS):
+        rows = knowledge.slice(start, _READ_ROWS)
+        for kind, reading in zip(rows["kind"].to_pylist(), readings(rows, read), strict=True):
+            counts[kind] += reading.is_malformed
+    return counts
+
+
+def build_features(knowledge: pa.Table, encoder: Encoder, read: Read = whole_text) -> pa.Table:
     """FEATURES of `knowledge`, row by row; a row without a usable text has the zero vector.
 
     Of KNOWLEDGE only kind, entity_id, text and error are read.
     """
-    texts = usable_text(knowledge).to_pylist()
+    texts = [reading.text for reading in readings(knowledge, read)]
     written = [row for row, text in enumerate(texts) if text]
     vectors = np.zeros((len(texts), encoder.dim), np.float32)
     vectors[written] = encoder.encode([texts[row] for row in written])

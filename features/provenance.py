@@ -66,7 +66,8 @@ def stages(
         _stage(
             "features",
             _manifests(store, ["features"]),
-            {"vectors": _count(features, "own"), "without text": _count(features, "none")},
+            {"vectors": _count(features, "own"), "without text": _count(features, "none")}
+            | _malformed(store),
         ),
         _stage("check", _manifests(store, ["ctr"] if ctr else []), fits) | {"facts": {}},
         _stage("comparison", _manifests(store, ["comparison"] if comparison else []), rows)
@@ -156,6 +157,12 @@ def _knowledge_counts(knowledge: pa.Table, is_refresh: bool) -> dict[str, int]:
     if is_refresh:
         texts = {"texts kept": kept, "texts written now": len(waves) - kept - failed}
     return texts | {"error rows": failed, "waves": len(np.unique(waves))}
+
+
+def _malformed(store: Store) -> dict[str, int]:
+    """Answers that were encoded whole, of a framework that asks for a form."""
+    counts = store.require("features").facts.get("malformed")
+    return {"malformed answers": sum(counts.values())} if counts else {}
 
 
 def _stage(name: str, manifests: list[Manifest], counts: dict[str, int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
     python -m jobs.encode_features --config conf/demo.yaml
 
+What of an answer is encoded the framework says: the whole of it, or the part that was asked for.
 In a refresh a text that has not changed keeps the vector of the earlier run.
 Blocks are stored in the order of KNOWLEDGE, so memory stays bounded and a killed job goes on after
 the last stored block.
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.build import count_malformed
 from features.carry import (
     FRESH,
     StoredFeatures,
@@ -29,10 +31,12 @@ from features.carry import (
     why_not,
 )
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
+from features.frameworks import framework_named
 from jobs import cli
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
+from jobs.waves import require_own_framework
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.parts import read_parts
@@ -50,9 +54,13 @@ _TEXT = [*_KEY, "text", "error"]
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the dataset `features`."""
+    framework = framework_named(config.framework)
+    require_own_framework(config, store)
     folder = locate_encoder(config.encoder.path)
     require_positions(folder, config.encoder.max_tokens)
     settings = {"weights": weights_fingerprint(folder), "max_tokens": config.encoder.max_tokens}
+    if framework.reading:  # whole texts were encoded before there was a choice
+        settings["reading"] = framework.reading
     plan = store.plan("features", settings=settings, inputs=["knowledge"])
     if plan.is_done:
         log.info("features: up to date, %d rows", store.require("features").num_rows)
@@ -65,7 +73,7 @@ def run(config: RunConfig, store: Store) -> None:
     todo = knowledge.slice(stored.num_rows)
     rows, earlier = _carried(config, settings, todo)
     vectors = read_parts(writer.parts()[-1:], FEATURES, ["vector"])
-    facts = {"dim": _width(vectors), "without_text": _without_text(stored)}
+    facts: dict[str, Any] = {"dim": _width(vectors), "without_text": _without_text(stored)}
     done = num_cut = 0
     for block, truncated in _blocks(config, todo, rows, earlier):
         require_owed(block, todo.slice(done, block.num_rows))
@@ -75,6 +83,9 @@ def run(config: RunConfig, store: Store) -> None:
         facts["without_text"] += _without_text(block)
         num_cut += truncated
         log.info("features: %d / %d rows stored", done, todo.num_rows)
+    if framework.reading:
+        facts["malformed"] = count_malformed(knowledge, framework.read)
+        log.info("features: malformed answers, encoded whole: %s", facts["malformed"])
     writer.finish(settings | facts)
     log.info(
         "features: %d rows of %d dimensions, %d without usable text; %d of %d texts encoded now "
@@ -191,7 +202,7 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
     workers = size_workers(config.cluster, "features", config.encoder.device, node_resources())
     rows = min(_BLOCK_ROWS, math.ceil(knowledge.num_rows / workers.actors))
     blocks = [knowledge.slice(at, rows) for at in range(0, knowledge.num_rows, rows)]
-    arguments = (config.encoder, workers.threads_each)
+    arguments = (config.encoder, workers.threads_each, config.framework)
     with ActorPool(EncodingActor, arguments, workers) as pool:
         yield from pool.through(blocks, len(blocks), ordered=True)
 

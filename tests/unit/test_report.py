@@ -265,6 +265,18 @@ def test_tokens_per_forward_is_all_tokens_over_all_passes(store):
     assert summarise(store)["headline"]["tokens_per_forward"] == pytest.approx(expected)
 
 
+def test_the_encoding_stage_counts_malformed_answers_where_a_form_was_asked_for(store):
+    def counts():
+        return next(s["counts"] for s in summarise(store)["stages"] if s["stage"] == "features")
+
+    assert counts() == {"vectors": 12, "without text": 2}
+    path = store.path("features") / MANIFEST
+    facts = {"facts": {"malformed": {"user": 3, "item": 1}}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    assert counts() == {"vectors": 12, "without text": 2, "malformed answers": 4}
+    assert "malformed answers" in render(summarise(store))
+
+
 def test_waves_count_rows_of_each_kind_apart(store):
     waves = summarise(store)["acceptance"]["waves"]
     assert [(row["wave"], row["kind"], row["rows"]) for row in waves] == [
