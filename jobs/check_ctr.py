@@ -20,6 +20,7 @@ from features.ctr.data import CtrData, make_ctr_data
 from features.ctr.join import KnowledgeVectors, join_vectors
 from jobs import cli
 from jobs.cluster import start_ray
+from jobs.waves import require_own_framework
 from pipeline.config import CtrSettings, RunConfig
 from pipeline.errors import CheckError, DataError
 from pipeline.store import Plan, Store
@@ -39,6 +40,8 @@ def run(config: RunConfig, store: Store) -> None:
         "gain": "mean over paired seeds",
         "beside": "GAUC, calibration, slices",
     }
+    if config.framework != "kar":  # which was the only one when the first runs were checked
+        settings["framework"] = config.framework
     plan = store.plan("ctr", settings=settings, inputs=INPUTS)
     if plan.is_done:
         log.info("ctr: up to date, %d test rows", store.require("ctr").num_rows)
@@ -49,6 +52,7 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _check(config: RunConfig, store: Store, plan: Plan) -> None:
     began = time.monotonic()
+    require_own_framework(config, store)
     data, vectors = load_inputs(store, config.ctr)
     coverage = vectors.coverage(data, "test")
     log.info(
@@ -57,9 +61,10 @@ def _check(config: RunConfig, store: Store, plan: Plan) -> None:
         *(100 * share for share in coverage.values()),
     )
     start_ray(config.cluster)
-    fits = list(_fits(data, vectors, config.ctr, config.seed))
+    fits = list(_fits(data, vectors, config))
     result = {
         "protocol": config.catalog.split.protocol,
+        "framework": config.framework,
         **summarise(data, fits, config.ctr, config.seed),
         "coverage": coverage,
         "seconds": round(time.monotonic() - began, 1),
@@ -100,17 +105,15 @@ def require_gain(result: Mapping[str, Any], least: float | None) -> None:
         raise CheckError(f"ctr.min_auc_gain is {least}, but knowledge gains {found}; see {RESULT}")
 
 
-def _fits(
-    data: CtrData, vectors: KnowledgeVectors, settings: CtrSettings, seed: int
-) -> Iterator[Fit]:
+def _fits(data: CtrData, vectors: KnowledgeVectors, config: RunConfig) -> Iterator[Fit]:
     """All fits, as they finish; arms share their seeds."""
     import ray
 
-    seeds = range(seed, seed + settings.seeds)
-    fit = ray.remote(num_cpus=1)(fit_one)
+    settings, seeds = config.ctr, range(config.seed, config.seed + config.ctr.seeds)
+    fit: Any = ray.remote(num_cpus=1)(fit_one)  # its stubs know no default arguments
     shared = ray.put(data), ray.put(vectors)
     waiting = [
-        fit.remote(*shared, settings, model, arm, number)
+        fit.remote(*shared, settings, model, arm, number, config.framework)
         for number, model, arm in product(seeds, settings.models, ARMS)
     ]
     total, began = len(waiting), time.monotonic()

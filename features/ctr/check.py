@@ -1,7 +1,8 @@
 """Does knowledge help a CTR model? Train with and without it, on several seeds, and compare.
 
 Arms: `base` (no knowledge), `knowledge`, and `shuffled`, the placebo: same vectors, wrong owners.
-`base` has no adaptor; all else is equal. The validation part alone decides when to stop.
+`base` has no adaptor and no loss of a framework; all else is equal. The validation part alone
+decides when to stop.
 """
 
 import math
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from features.ctr.auxiliary import AuxiliaryLoss
 from features.ctr.data import CtrData
 from features.ctr.join import KnowledgeVectors
 from features.ctr.metrics import (
@@ -29,6 +31,7 @@ from features.ctr.models import MODELS
 from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
 from features.ctr.slices import slice_aucs, slices_of
 from features.ctr.verdict import verdict
+from features.frameworks import framework_named
 from pipeline.config import CtrSettings
 from pipeline.errors import ConfigError
 
@@ -55,6 +58,7 @@ def fit_one(
     model: str,
     arm: str,
     seed: int,
+    framework: str = "kar",
 ) -> Fit:
     """Train one model until validation AUC stops rising, and score the test rows with the best.
 
@@ -67,20 +71,34 @@ def fit_one(
     if arm == "shuffled":
         vectors = vectors.shuffled(seed)
     with _reproducible(seed):
-        network = build_network(data, None if arm == "base" else vectors, settings, model)
+        known = None if arm == "base" else vectors
+        network = build_network(data, known, settings, model, framework)
         valid_auc, epochs = _train(network, data, settings, seed)
         test = _probabilities(network, data, data.splits["test"])
     return Fit(model, arm, seed, test, valid_auc, epochs)
 
 
 def build_network(
-    data: CtrData, vectors: KnowledgeVectors | None, settings: CtrSettings, model: str
+    data: CtrData,
+    vectors: KnowledgeVectors | None,
+    settings: CtrSettings,
+    model: str,
+    framework: str = "kar",
 ) -> nn.Module:
-    """An untrained model."""
-    dim = settings.embedding_dim
+    """An untrained model; `auxiliary` is its framework's own loss, if there is one.
+
+    A model that embeds nothing has no vectors that text could be aligned with.
+    """
+    dim, chosen = settings.embedding_dim, framework_named(framework)
     rows = RowInput(data, dim)
-    knowledge = None if vectors is None else KnowledgeInput(vectors, settings.adaptor_dim)
-    return MODELS[model](rows, dim, knowledge)
+    if vectors is None:
+        return MODELS[model](rows, dim, None)
+    knowledge = KnowledgeInput(vectors, settings.adaptor_dim, chosen.adaptor)
+    network: nn.Module = MODELS[model](rows, dim, knowledge)
+    if chosen.auxiliary is not None and rows in set(network.modules()):
+        loss = chosen.auxiliary(settings.adaptor_dim, dim)
+        network.auxiliary = AuxiliaryLoss(rows, knowledge, loss, chosen.auxiliary_weight)
+    return network
 
 
 def _train(
@@ -120,12 +138,14 @@ def _train_epoch(
     rng: np.random.Generator,
 ) -> None:
     network.train()
+    auxiliary = getattr(network, "auxiliary", None)
     order = rng.permutation(data.splits["train"])
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
-        logits = network(make_batch(data, rows))
-        labels = torch.from_numpy(data.labels[rows])
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        batch, labels = make_batch(data, rows), torch.from_numpy(data.labels[rows])
+        loss = nn.functional.binary_cross_entropy_with_logits(network(batch), labels)
+        if auxiliary is not None:
+            loss = loss + auxiliary(batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

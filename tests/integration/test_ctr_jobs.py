@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -168,3 +169,35 @@ def test_knowledge_of_the_future_is_refused(store, local):
     encode_features.run(local, store)
     with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
         check_ctr.run(local, store)
+
+
+def test_malformed_answers_are_counted_and_free_text_cannot_be(store, local):
+    encode_features.run(local, store)
+    free = store.require("features")
+    assert "malformed" not in free.facts
+    assert free.settings.keys() == {"weights", "max_tokens"}  # those of the first runs
+    encode_features.run(local.model_copy(update={"framework": "rlmrec"}), store)
+    asked = store.require("features")
+    assert asked.facts["malformed"] == {"user": NUM_USERS - 1, "item": NUM_ITEMS}  # one row failed
+    assert asked.settings["reading"] == "summary 1"
+    assert asked.fingerprint != free.fingerprint
+
+
+def test_a_check_names_its_framework_and_old_checks_of_kar_stay_current(store, local, monkeypatch):
+    fitted = []
+
+    def fits(data, vectors, config):
+        fitted.append(config.framework)
+        for number, arm in product((config.seed, config.seed + 1), check_ctr.ARMS):
+            yield check_ctr.fit_one(
+                data, vectors, config.ctr, "dcnv2", arm, number, config.framework
+            )
+
+    monkeypatch.setattr(check_ctr, "_fits", fits)
+    monkeypatch.setattr(check_ctr, "start_ray", lambda _: None)
+    encode_features.run(local, store)
+    for name in ("kar", "trawl", "trawl"):
+        check_ctr.run(local.model_copy(update={"framework": name}), store)
+        assert store.require("ctr").facts["framework"] == name
+        assert ("framework" in store.require("ctr").settings) == (name != "kar")
+    assert fitted == ["kar", "trawl"]

@@ -3,6 +3,7 @@
 An event of the history that is not there weighs nothing in any model, whatever its padding holds.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -68,13 +69,18 @@ class RowInput(nn.Module):
 class KnowledgeInput(nn.Module):
     """Knowledge of user and item, adapted; each entity of a batch is adapted once."""
 
-    def __init__(self, vectors: KnowledgeVectors, dim: int) -> None:
+    def __init__(
+        self,
+        vectors: KnowledgeVectors,
+        dim: int,
+        adaptor: Callable[[int, int], nn.Module] = HybridExpertAdaptor,
+    ) -> None:
         super().__init__()
         self.users: Tensor
         self.items: Tensor
         self.register_buffer("users", torch.tensor(vectors.users), persistent=False)
         self.register_buffer("items", torch.tensor(vectors.items), persistent=False)
-        self.adaptor = HybridExpertAdaptor(vectors.users.shape[1], dim)
+        self.adaptor = adaptor(vectors.users.shape[1], dim)
         self.width = 2 * dim
 
     def forward(self, batch: Batch) -> Tensor:
