@@ -54,15 +54,18 @@ _BULLET = re.compile(r"^(?:[-*\u2022]\s*|\(?\d{1,2}[.)]\s*)?(?:and\s+)?", re.IGN
 def read_interests(kind: str, answer: str) -> Reading:
     """The words of interest, comma by comma; of an item the whole description.
 
-    A label before them, numbers and bullets, quotes and a full stop are taken off, and repeated
-    words count once. More than `MOST_WORDS`, or a part that is a sentence, is malformed.
+    A label before them, numbers and bullets, quotes and a full stop are taken off, as is a
+    paragraph that follows a list; repeated words count once. More than `MOST_WORDS`, or a part
+    that is a sentence, is malformed.
     """
     if kind != "user":
         return whole_text(kind, answer)
-    parts = [_bare(part) for part in _SEPARATOR.split(_LABEL.sub("", answer.strip()))]
-    words = list({part.casefold(): part for part in parts if part}.values())
-    if 0 < len(words) <= MOST_WORDS and all(map(_is_interest, words)):
-        return Reading(", ".join(words), False)
+    listed = _LABEL.sub("", answer.strip())
+    for block, fewest in ((listed.partition("\n\n")[0], 2), (listed, 1)):
+        parts = [_bare(part) for part in _SEPARATOR.split(block)]
+        words = list({part.casefold(): part for part in parts if part}.values())
+        if fewest <= len(words) <= MOST_WORDS and all(map(_is_interest, words)):
+            return Reading(", ".join(words), False)
     return Reading(answer, True)
 
 
@@ -71,8 +74,8 @@ def _bare(part: str) -> str:
 
 
 def _is_interest(word: str) -> bool:
-    has_letter = any(character.isalpha() for character in word)
-    return has_letter and len(word) <= _MOST_CHARS and len(word.split()) <= _MOST_PARTS
+    is_word = any(character.isalpha() for character in word) and ":" not in word
+    return is_word and len(word) <= _MOST_CHARS and len(word.split()) <= _MOST_PARTS
 
 
 class MlpAdaptor(nn.Module):

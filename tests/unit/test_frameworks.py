@@ -146,6 +146,8 @@ def test_free_text_is_encoded_whole(name):
         ('"action"; "comedy"', "action, comedy"),
         ('["action", "comedy"]', "action, comedy"),
         ("action, comedy, and drama", "action, comedy, drama"),
+        ("The viewer's interests:\n1. Noir\n2. War\n\nThese are just examples.", "Noir, War"),
+        ("1. Noir\n\n2. War", "Noir, War"),
         ("drama, Drama, DRAMA, war, war, war", "DRAMA, war"),
         ("café, драма, 戦争", "café, драма, 戦争"),
     ],
@@ -162,6 +164,7 @@ def test_words_of_interest_are_read_however_they_are_listed(answer, text):
         "action, and then there are many films that the viewer has not liked at all",
         "...",
         "1, 2, 3",
+        "The viewer: age 28, gender M\nRating: 4 stars",  # the prompt said again
         "word" * 20,
         "," * 10_000,
         "Interests:",
