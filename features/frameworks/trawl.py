@@ -7,8 +7,9 @@ share one gated mixture of experts, which is trained with the CTR loss and with
     L = mean over i of -log( exp(s(t_i, v_i) / T) / sum over j of exp(s(t_i, v_j) / T) )
 
 where t_i is the adapted text of entity i of a batch, v_i the CTR model's own vector of it, which
-gets no gradient, and s the cosine. LASER's code draws positives from co-occurrence instead, over
-all interactions: it sees the test part, so that is not done here.
+gets no gradient, and s the cosine. That text is contrasted with behaviour is the paper's; cosine,
+pairs and stopped gradient are a choice. LASER's code draws positives from co-occurrence, over all
+interactions: it sees the test part, so that is not done here.
 """
 
 import torch
