@@ -196,7 +196,7 @@ def _merge(config: RunConfig, store: Store) -> None:
         for rows in merged(store, waves, groups_of(config, store)):
             writer.append(rows)
         totals = sum_of([store.require(name).facts for name in waves])
-        writer.finish(totals)
+        writer.finish(totals | {"framework": config.framework})
         log.info("knowledge: %s", in_words(totals))
     totals = store.require("knowledge").facts
     if totals["errors"] > config.generation.max_error_share * max(totals["rows"], 1):

@@ -202,21 +202,33 @@ def open_prompts(config: RunConfig, store: Store) -> Prompts:
 def require_own_framework(config: RunConfig, store: Store) -> None:
     """Check that the knowledge was not written for another framework than the configured one.
 
-    Knowledge of an older wording passes: its framework is not known.
+    Knowledge of an older wording passes: its framework is not known. Knowledge that is not made
+    from the waves beside it does not: a change of framework that was interrupted leaves it so.
 
     Raises:
-        DataError: it was.
+        DataError: it was, or its waves are being written anew.
     """
-    first = store.manifest(knowledge_name(PLAIN_WAVE))
+    if store.manifest("knowledge") is not None and not store.is_consistent("knowledge"):
+        raise DataError(
+            "knowledge was made from other waves or groups than those beside it; run "
+            "generate_knowledge again"
+        )
+    written_for = _framework_of_knowledge(store)
+    if written_for not in ("", config.framework):
+        raise DataError(
+            f"knowledge was written for the framework {written_for}, and the config names "
+            f"{config.framework}; run generate_knowledge again, or name {written_for}"
+        )
+
+
+def _framework_of_knowledge(store: Store) -> str:
+    """As the merged knowledge says, in older runs as the wording of wave 0 tells; "" if neither."""
+    whole, first = (store.manifest(name) for name in ("knowledge", knowledge_name(PLAIN_WAVE)))
+    if whole is not None and "framework" in whole.facts:
+        return whole.facts["framework"]
     asked = first.settings.get("templates") if first else None
-    if asked == framework_named(config.framework).templates.hash:
-        return
-    for name in REGISTRY:
-        if asked == framework_named(name).templates.hash:
-            raise DataError(
-                f"knowledge was written for the framework {name}, and the config names "
-                f"{config.framework}; run generate_knowledge again, or name {name}"
-            )
+    names = (name for name in REGISTRY if asked == framework_named(name).templates.hash)
+    return next(names, "")
 
 
 def wave_identity(

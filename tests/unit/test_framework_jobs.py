@@ -6,7 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from features.frameworks import REGISTRY, framework_named
-from jobs.waves import CATALOG, Identity, plan_wave, require_own_framework
+from jobs import generate_knowledge
+from jobs.merge_waves import totals_in
+from jobs.waves import (
+    CATALOG,
+    Identity,
+    knowledge_name,
+    last_wave,
+    plan_wave,
+    require_own_framework,
+)
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.schemas import KNOWLEDGE, SCHEMAS
@@ -56,6 +65,41 @@ def test_knowledge_of_another_framework_is_refused_by_the_stages_after_it(store)
     require_own_framework(config("trawl"), store)
     with pytest.raises(DataError, match=r"written for the framework trawl, .* names kar; run gen"):
         require_own_framework(config(), store)
+
+
+def merge(store, facts=None):
+    store.plan("knowledge", {}, [knowledge_name(0), "groups"]).write(KNOWLEDGE.empty_table(), facts)
+
+
+@pytest.mark.parametrize("facts", [{}, {"framework": "kar"}], ids=["older", "named"])
+def test_after_an_interrupted_change_of_framework_knowledge_is_neither_s(store, facts):
+    """Wave 0 is trawl's already, `knowledge` still kar's."""
+    write_knowledge(store, "kar")
+    merge(store, facts)
+    require_own_framework(config(), store)
+    write_knowledge(store, "trawl")
+    for name in ("kar", "trawl", "once"):
+        with pytest.raises(DataError, match="from other waves .* run generate_knowledge again"):
+            require_own_framework(config(name), store)
+    merge(store, {"framework": "trawl"})
+    require_own_framework(config("trawl"), store)
+
+
+def test_merged_knowledge_says_whose_it_is_whatever_wave_0_looks_like(store):
+    write_knowledge(store, "kar")
+    merge(store, {"framework": "once"})
+    require_own_framework(config("once"), store)
+    with pytest.raises(DataError, match="written for the framework once, .* names kar"):
+        require_own_framework(config(), store)
+
+
+def test_merging_notes_the_framework(store):
+    settings = config("trawl")
+    for wave in range(last_wave(settings) + 1):
+        plan = store.plan(knowledge_name(wave), {})
+        plan.write(KNOWLEDGE.empty_table(), totals_in(KNOWLEDGE.empty_table()))
+    generate_knowledge._merge(settings, store)
+    assert store.require("knowledge").facts["framework"] == "trawl"
 
 
 def test_knowledge_of_an_older_wording_is_nobody_else_s(store, monkeypatch):
