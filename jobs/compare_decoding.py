@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import torch
 from transformers import PreTrainedModel
 
+from features.frameworks import framework_named
 from jobs import cli
 from jobs.build_pools import build_wave
 from jobs.decoding_arms import (
@@ -44,7 +45,14 @@ from jobs.decoding_arms import (
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
-from jobs.waves import Identity, identify, last_wave, open_wave, why_no_comparison
+from jobs.waves import (
+    Identity,
+    identify,
+    last_wave,
+    open_wave,
+    require_own_framework,
+    why_no_comparison,
+)
 from pipeline.config import RunConfig
 from pipeline.engine.types import Request
 from pipeline.knowledge import requests_of
@@ -61,17 +69,10 @@ Requests = Mapping[str, list[Request]]  # by kind; a request's key is its row am
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `comparison/comparison.json`."""
+    require_own_framework(config, store)
     identity = identify(config)
-    settings = {
-        "comparison": config.comparison,
-        "engine": config.engine,
-        "generation": config.generation,
-        "drafts": config.drafts,
-        "draft_model": identity.draft_model,
-        "model": identity.model,
-    }
     pools = build_wave(config, store, last_wave(config), identity.tokenizer)
-    plan = store.plan("comparison", settings, inputs=["knowledge", pools.name])
+    plan = store.plan("comparison", settings_of(config, identity), inputs=["knowledge", pools.name])
     if plan.is_done:
         log.info("comparison: up to date")
         return
@@ -96,6 +97,19 @@ def run(config: RunConfig, store: Store) -> None:
         (folder / "comparison.json").write_text(json.dumps(comparison, indent=2))
 
     plan.write_files(fill, tasks.num_rows)
+
+
+def settings_of(config: RunConfig, identity: Identity) -> dict[str, Any]:
+    """What a comparison depends on besides its inputs."""
+    return {
+        "comparison": config.comparison,
+        "engine": config.engine,
+        "generation": config.generation,
+        "drafts": config.drafts,
+        "draft_model": identity.draft_model,
+        "model": identity.model,
+        "templates": framework_named(config.framework).templates.hash,
+    }
 
 
 def _sample(config: RunConfig, store: Store, identity: Identity) -> pa.Table:

@@ -14,6 +14,7 @@ from pathlib import Path
 from features.export import FEAST, FUXICTR, write_feast, write_fuxictr
 from jobs import cli
 from jobs.check_ctr import INPUTS, load_inputs
+from jobs.waves import require_own_framework
 from pipeline.config import RunConfig
 from pipeline.store import Store
 
@@ -22,6 +23,7 @@ log = logging.getLogger("jobs.export_features")
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the dataset `export`."""
+    require_own_framework(config, store)
     settings = {"history_length": config.ctr.history_length, "dataset": config.run}
     plan = store.plan("export", settings=settings, inputs=INPUTS)
     if plan.is_done:

@@ -6,7 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from features.frameworks import REGISTRY, framework_named
-from jobs import generate_knowledge
+from jobs import (
+    check_ctr,
+    compare_decoding,
+    encode_features,
+    export_features,
+    generate_knowledge,
+)
 from jobs.merge_waves import totals_in
 from jobs.waves import (
     CATALOG,
@@ -18,7 +24,7 @@ from jobs.waves import (
 )
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
-from pipeline.schemas import KNOWLEDGE, SCHEMAS
+from pipeline.schemas import FEATURES, KNOWLEDGE, SCHEMAS
 from pipeline.store import Store
 
 IDENTITY = Identity(SimpleNamespace(fingerprint="tokenizer"), "model")
@@ -67,6 +73,22 @@ def test_knowledge_of_another_framework_is_refused_by_the_stages_after_it(store)
         require_own_framework(config(), store)
 
 
+@pytest.mark.parametrize(
+    "job", [encode_features, check_ctr, export_features, compare_decoding], ids=lambda j: j.__name__
+)
+def test_every_stage_after_knowledge_refuses_another_framework_s(store, job):
+    write_knowledge(store, "trawl")
+    merge(store, {"framework": "trawl"})
+    store.plan("features", {}, ["knowledge"]).write(FEATURES.empty_table())
+    with pytest.raises(DataError, match="written for the framework trawl"):
+        job.run(config(), store)
+
+
+def test_a_comparison_depends_on_the_wording():
+    asked = [compare_decoding.settings_of(config(name), IDENTITY)["templates"] for name in REGISTRY]
+    assert asked == [framework_named(name).templates.hash for name in REGISTRY]
+
+
 def merge(store, facts=None):
     store.plan("knowledge", {}, [knowledge_name(0), "groups"]).write(KNOWLEDGE.empty_table(), facts)
 
@@ -79,7 +101,7 @@ def test_after_an_interrupted_change_of_framework_knowledge_is_neither_s(store, 
     require_own_framework(config(), store)
     write_knowledge(store, "trawl")
     for name in ("kar", "trawl", "once"):
-        with pytest.raises(DataError, match="from other waves .* run generate_knowledge again"):
+        with pytest.raises(DataError, match=r"from other waves .* run generate_knowledge again"):
             require_own_framework(config(name), store)
     merge(store, {"framework": "trawl"})
     require_own_framework(config("trawl"), store)
@@ -89,7 +111,7 @@ def test_merged_knowledge_says_whose_it_is_whatever_wave_0_looks_like(store):
     write_knowledge(store, "kar")
     merge(store, {"framework": "once"})
     require_own_framework(config("once"), store)
-    with pytest.raises(DataError, match="written for the framework once, .* names kar"):
+    with pytest.raises(DataError, match=r"written for the framework once, .* names kar"):
         require_own_framework(config(), store)
 
 
