@@ -194,6 +194,24 @@ def test_calibration_is_right_for_honest_and_for_bold_predictions():
     assert calibration_error(labels, bold) == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.parametrize("levels", [1, 2, 7])
+def test_calibration_does_not_see_the_order_of_rows_of_one_probability(levels):
+    rng = np.random.default_rng(levels)
+    scores = rng.integers(1, levels + 1, 200) / (levels + 1)
+    labels = np.sort((rng.random(200) < scores).astype(np.float32))
+    shuffled = rng.permutation(200)
+    found = [
+        calibration_error(labels[order], scores[order])
+        for order in (np.argsort(labels), np.argsort(-labels), shuffled)
+    ]
+    assert found == pytest.approx([found[0]] * 3)
+
+
+def test_a_constant_that_is_right_has_no_calibration_error():
+    labels = np.repeat([0.0, 1.0], 50)
+    assert calibration_error(labels, np.full(100, 0.5, np.float32)) == 0.0
+
+
 def test_calibration_of_few_rows_and_of_no_likes():
     few = np.array([0.25, 0.5], np.float32)
     assert calibration_error(np.array([0.0, 1.0]), few) == pytest.approx(0.375)
