@@ -95,5 +95,5 @@ FRAMEWORK = Framework(
     Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     MlpAdaptor,
     read=read_interests,
-    reading="interests 1",
+    reading="interests 2",
 )

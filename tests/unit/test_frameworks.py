@@ -24,6 +24,7 @@ from pipeline.config import PromptSettings
 from pipeline.errors import ConfigError
 from pipeline.prompts import build_prompts, prompt_hash
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
+from pipeline.store import fingerprint
 from pipeline.templates import Domain, Templates
 
 KINDS = ("user", "item")
@@ -172,6 +173,41 @@ def test_words_of_interest_are_read_however_they_are_listed(answer, text):
 )
 def test_what_is_no_list_of_five_words_is_malformed_and_encoded_whole(answer):
     assert read_interests("user", answer) == (answer, True)
+
+
+ANSWERS = [
+    "action, comedy, drama",
+    "Interests: action, science fiction.",
+    "The viewer's interests:\n1. Noir\n2. War\n\nThese are just examples.",
+    "1. Noir\n\n2. War",
+    "drama, Drama, DRAMA, war, war, war",
+    "Star Wars: A New Hope, drama",
+    "The viewer likes drama.",
+    "None",
+    "Nothing is known.",
+    "The viewer: age 28, gender M\nRating: 4 stars",
+    "a, b, c, d, e, f",
+    '{"summary": " Likes drama. ", "reasoning": "High ratings."}',
+    'As {asked}: {"summary": "Likes war.", "reasoning": "It',
+    '{"summary": "Likes drama."}',
+    "{" * 40,
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "reading", "behaviour"),
+    [
+        ("kar", "", "2ee5f3639af8633b"),
+        ("trawl", "", "2ee5f3639af8633b"),
+        ("once", "interests 2", "a465e30074de72a4"),
+        ("rlmrec", "summary 1", "6a2dcedee7c9bd48"),
+    ],
+)
+def test_another_way_of_reading_has_another_name(name, reading, behaviour):
+    """Where this fails, features made before would pass for new ones: give `reading` a new name."""
+    framework = framework_named(name)
+    read = [[kind, *framework.read(kind, answer)] for kind in KINDS for answer in ANSWERS]
+    assert (framework.reading, fingerprint(read)) == (reading, behaviour)
 
 
 def test_a_description_is_encoded_whole():
