@@ -1,10 +1,14 @@
 """InfoNCE inside a batch, and what the losses that use it have in common."""
 
+import math
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 
-def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
+def info_nce(
+    anchors: Tensor, candidates: Tensor, temperature: float, vector_of: Tensor | None = None
+) -> Tensor:
     """Row i of `candidates` belongs to row i of `anchors`; all other rows are negatives.
 
         mean over i of logsumexp over j of (cos(a_i, c_j) / T) - cos(a_i, c_i) / T
@@ -16,10 +20,16 @@ def info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> Tensor:
         anchors: (rows, dim), none of them zero.
         candidates: (rows, dim), none of them zero.
         temperature: T.
+        vector_of: (rows,) int64; rows of one number have one vector, and are nobody's negatives
+            among themselves: nothing could tell them apart. All differ without it.
     """
     anchors, candidates = (functional.normalize(rows, dim=1) for rows in (anchors, candidates))
     scores = anchors @ candidates.T / temperature
-    return (scores.logsumexp(dim=1) - scores.diagonal()).mean()
+    own = scores.diagonal()
+    if vector_of is not None:
+        is_twin = (vector_of.unsqueeze(1) == vector_of).fill_diagonal_(False)
+        scores = scores.masked_fill(is_twin, -math.inf)
+    return (scores.logsumexp(dim=1) - own).mean()
 
 
 class Contrast(nn.Module):

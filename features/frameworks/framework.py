@@ -31,8 +31,9 @@ class Framework:
 
     `adaptor(width, dim)` makes a module that maps (kind, (entities, width) vectors) to
     (entities, dim). `auxiliary(dim, embedding_dim)` makes one that maps kind, adapted vectors
-    (entities, dim) and the CTR model's own vectors of the same entities (entities, embedding_dim)
-    to a loss, which is added to the CTR model's with `auxiliary_weight`.
+    (entities, dim), the CTR model's own vectors of the same entities (entities, embedding_dim) and
+    the number of each of these vectors (entities,), which several entities may share, to a loss,
+    which is added to the CTR model's with `auxiliary_weight`.
     """
 
     name: str

@@ -93,9 +93,11 @@ class DualProjection(nn.Module):
 class RlmRecLoss(Contrast):
     """The CTR model's vector finds its profile among those of the batch; both learn."""
 
-    def forward(self, kind: str, adapted: Tensor, behaviour: Tensor) -> Tensor:
+    def forward(
+        self, kind: str, adapted: Tensor, behaviour: Tensor, vector_of: Tensor | None = None
+    ) -> Tensor:
         """A scalar; `adapted` (entities, dim), `behaviour` (entities, embedding_dim)."""
-        return info_nce(behaviour, self.bridge[kind](adapted), KD_TEMPERATURE)
+        return info_nce(behaviour, self.bridge[kind](adapted), KD_TEMPERATURE, vector_of)
 
 
 FRAMEWORK = Framework(

@@ -84,9 +84,11 @@ class GatedMixtureAdaptor(nn.Module):
 class TrawlLoss(Contrast):
     """Text finds its entity's vector among those of the batch; the vectors stay where they are."""
 
-    def forward(self, kind: str, adapted: Tensor, behaviour: Tensor) -> Tensor:
+    def forward(
+        self, kind: str, adapted: Tensor, behaviour: Tensor, vector_of: Tensor | None = None
+    ) -> Tensor:
         """A scalar; `adapted` (entities, dim), `behaviour` (entities, embedding_dim)."""
-        return info_nce(self.bridge[kind](adapted), behaviour.detach(), TEMPERATURE)
+        return info_nce(self.bridge[kind](adapted), behaviour.detach(), TEMPERATURE, vector_of)
 
 
 FRAMEWORK = Framework(

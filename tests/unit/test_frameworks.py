@@ -373,7 +373,9 @@ def test_adaptors_equal_naive_ones():
     assert got["user"] != pytest.approx(got["item"], rel=1e-2)
 
 
-def naive_info_nce(anchors, candidates, temperature):
+def naive_info_nce(anchors, candidates, temperature, vector_of=None):
+    vector_of = vector_of or list(range(len(anchors)))
+
     def cosine(one, other):
         product = sum(x * y for x, y in zip(one, other, strict=True))
         lengths = math.sqrt(sum(x * x for x in one)) * math.sqrt(sum(y * y for y in other))
@@ -382,7 +384,12 @@ def naive_info_nce(anchors, candidates, temperature):
     total = 0.0
     for row, anchor in enumerate(anchors):
         powers = [math.exp(cosine(anchor, other) / temperature) for other in candidates]
-        total -= math.log(powers[row] / sum(powers))
+        others = [
+            power
+            for place, power in enumerate(powers)
+            if place != row and vector_of[place] != vector_of[row]
+        ]
+        total -= math.log(powers[row] / (powers[row] + sum(others)))
     return total / len(anchors)
 
 
@@ -395,6 +402,28 @@ def test_info_nce_equals_a_double_loop(temperature):
     assert got == pytest.approx(wanted, rel=1e-5)
     scaled = info_nce(5 * anchors, 0.1 * candidates, temperature)
     assert float(scaled) == pytest.approx(got, rel=1e-5)
+
+
+def test_rows_of_one_vector_are_nobody_s_negatives_among_themselves():
+    torch.manual_seed(1)
+    anchors, candidates, vector_of = torch.randn(6, 4), torch.randn(6, 4), [0, 1, 0, 2, 1, 0]
+    got = info_nce(anchors, candidates, 0.2, torch.tensor(vector_of))
+    wanted = naive_info_nce(anchors.tolist(), candidates.tolist(), 0.2, vector_of)
+    assert float(got) == pytest.approx(wanted, rel=1e-5)
+    alike = torch.ones(8, 4, requires_grad=True)
+    nothing = info_nce(alike, alike, 0.1, torch.zeros(8, dtype=torch.int64))
+    nothing.backward()
+    assert nothing.item() == 0.0  # none can be told from another
+    assert not alike.grad.any()
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_losses_hear_which_vectors_are_one(name):
+    torch.manual_seed(0)
+    loss, adapted = framework_named(name).auxiliary(4, 4), torch.randn(3, 4)
+    behaviour = torch.randn(1, 4).expand(3, 4)
+    assert loss("user", adapted, behaviour, torch.zeros(3, dtype=torch.int64)).item() == 0.0
+    assert loss("user", adapted, behaviour).item() > 0.1
 
 
 def test_info_nce_has_the_values_it_must_have():
