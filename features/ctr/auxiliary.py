@@ -2,9 +2,12 @@
 
 It aligns the adapted text of an entity with what the model knows of it by itself: the mean of the
 embeddings of its id and attributes, which carries what users did. Each entity of a batch counts
-once. Left out are those without a text and those with no known id or attribute, whose vectors say
-nothing (and where users are split, so that ids are left out, users are what their attributes are).
+once; those whose codes are all the same have one vector, and the loss is told so. Left out are
+those without a text and those with no known id or attribute, whose vectors say nothing (and where
+users are split, so that ids are left out, users are what their attributes are).
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +15,23 @@ from torch import Tensor, nn
 from features.ctr.models.rows import Batch, KnowledgeInput, RowInput
 
 
-class AuxiliaryLoss(nn.Module):
-    """`loss` over the users and over the items of a batch, times `weight`."""
+class AuxiliaryLoss:
+    """`loss` over the users and over the items of a batch, times `weight`.
+
+    It stands beside the network: what is only trained by is not part of what is kept.
+    """
 
     def __init__(
         self, rows: RowInput, knowledge: KnowledgeInput, loss: nn.Module, weight: float
     ) -> None:
-        super().__init__()
         self.rows, self.knowledge, self.loss = rows, knowledge, loss
         self.weight = weight
 
-    def forward(self, batch: Batch) -> Tensor:
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Those that the network has not."""
+        return self.loss.parameters()
+
+    def __call__(self, batch: Batch) -> Tensor:
         """A scalar."""
         embedded = self.rows.codes(batch.fields + self.rows.starts)  # (rows, fields, dim)
         border = self.rows.item_field
@@ -49,11 +58,14 @@ class AuxiliaryLoss(nn.Module):
         entities, of_row = torch.unique(owners, return_inverse=True)
         row = torch.zeros_like(entities)
         row[of_row] = torch.arange(len(owners))  # any row of an entity will do
-        is_known = codes[row] > 0
+        codes = codes[row]
+        is_known = codes > 0
         has_text = vectors[entities, -1] == 0
         usable = is_known.any(dim=1) & has_text
         if not usable.any():
             return embedded.new_zeros(())
         is_known = is_known[usable].unsqueeze(2)
         behaviour = (embedded[row[usable]] * is_known).sum(dim=1) / is_known.sum(dim=1)
-        return self.loss(kind, self.knowledge.adaptor(kind, vectors[entities[usable]]), behaviour)
+        adapted = self.knowledge.adaptor(kind, vectors[entities[usable]])
+        vector_of = torch.unique(codes[usable], dim=0, return_inverse=True)[1]
+        return self.loss(kind, adapted, behaviour, vector_of)

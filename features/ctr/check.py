@@ -1,8 +1,9 @@
 """Does knowledge help a CTR model? Train with and without it, on several seeds, and compare.
 
 Arms: `base` (no knowledge), `knowledge`, and `shuffled`, the placebo: same vectors, wrong owners.
-`base` has no adaptor and no loss of a framework; all else is equal. The validation part alone
-decides when to stop.
+`base` has no adaptor and no loss of a framework, the placebo has no such loss: where that loss
+teaches ids (RLMRec's does), it would draw them toward the texts of others, and the placebo would do
+harm. All else is equal. The validation part alone decides when to stop.
 """
 
 import math
@@ -72,8 +73,10 @@ def fit_one(
         vectors = vectors.shuffled(seed)
     with _reproducible(seed):
         known = None if arm == "base" else vectors
-        network = build_network(data, known, settings, model, framework)
-        valid_auc, epochs = _train(network, data, settings, seed)
+        network, auxiliary = build_network(data, known, settings, model, framework)
+        if arm == "shuffled":
+            auxiliary = None
+        valid_auc, epochs = _train(network, auxiliary, data, settings, seed)
         test = _probabilities(network, data, data.splits["test"])
     return Fit(model, arm, seed, test, valid_auc, epochs)
 
@@ -84,29 +87,33 @@ def build_network(
     settings: CtrSettings,
     model: str,
     framework: str = "kar",
-) -> nn.Module:
-    """An untrained model; `auxiliary` is its framework's own loss, if there is one.
+) -> tuple[nn.Module, AuxiliaryLoss | None]:
+    """An untrained model, and its framework's own loss, if there is one.
 
     A model that embeds nothing has no vectors that text could be aligned with.
     """
     dim, chosen = settings.embedding_dim, framework_named(framework)
     rows = RowInput(data, dim)
     if vectors is None:
-        return MODELS[model](rows, dim, None)
+        return MODELS[model](rows, dim, None), None
     knowledge = KnowledgeInput(vectors, settings.adaptor_dim, chosen.adaptor)
     network: nn.Module = MODELS[model](rows, dim, knowledge)
-    if chosen.auxiliary is not None and rows in set(network.modules()):
-        loss = chosen.auxiliary(settings.adaptor_dim, dim)
-        network.auxiliary = AuxiliaryLoss(rows, knowledge, loss, chosen.auxiliary_weight)
-    return network
+    if chosen.auxiliary is None or rows not in set(network.modules()):
+        return network, None
+    loss = chosen.auxiliary(settings.adaptor_dim, dim)
+    return network, AuxiliaryLoss(rows, knowledge, loss, chosen.auxiliary_weight)
 
 
 def _train(
-    network: nn.Module, data: CtrData, settings: CtrSettings, seed: int
+    network: nn.Module,
+    auxiliary: AuxiliaryLoss | None,
+    data: CtrData,
+    settings: CtrSettings,
+    seed: int,
 ) -> tuple[float, int]:
     """Train in place, leave the best epoch's weights; its validation AUC, and epochs trained."""
     optimizer = torch.optim.AdamW(
-        network.parameters(),
+        [*network.parameters(), *(auxiliary.parameters() if auxiliary else ())],
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
         fused=True,
@@ -116,7 +123,7 @@ def _train(
     best_auc, best_epoch, best_state = -math.inf, 0, network.state_dict()
     epoch = 0
     for epoch in range(1, settings.max_epochs + 1):
-        _train_epoch(network, data, optimizer, settings.batch_size, rng)
+        _train_epoch(network, auxiliary, data, optimizer, settings.batch_size, rng)
         scores = _probabilities(network, data, valid)
         if not np.isfinite(scores).all():
             raise ConfigError("a CTR model diverged; lower ctr.learning_rate")
@@ -132,13 +139,13 @@ def _train(
 
 def _train_epoch(
     network: nn.Module,
+    auxiliary: AuxiliaryLoss | None,
     data: CtrData,
     optimizer: torch.optim.Optimizer,
     batch_size: int,
     rng: np.random.Generator,
 ) -> None:
     network.train()
-    auxiliary = getattr(network, "auxiliary", None)
     order = rng.permutation(data.splits["train"])
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]

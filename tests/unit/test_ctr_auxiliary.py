@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from features.ctr import check
 from features.ctr.adaptor import HybridExpertAdaptor
 from features.ctr.auxiliary import AuxiliaryLoss
 from features.ctr.check import build_network, fit_one
@@ -60,16 +61,17 @@ class Spy(nn.Module):
         super().__init__()
         self.seen = {}
 
-    def forward(self, kind, adapted, behaviour):
-        self.seen[kind] = (adapted, behaviour)
+    def forward(self, kind, adapted, behaviour, vector_of):
+        self.seen[kind] = (adapted, behaviour, vector_of.tolist())
         return adapted.sum()
 
 
-def spied(known, rows=None):
+def spied(known, rows=None, of=None):
     torch.manual_seed(0)
-    row_input, knowledge, spy = RowInput(data(), 4), KnowledgeInput(known, 5), Spy()
+    of = of or data()
+    row_input, knowledge, spy = RowInput(of, 4), KnowledgeInput(known, 5), Spy()
     auxiliary = AuxiliaryLoss(row_input, knowledge, spy, 0.5)
-    loss = auxiliary(make_batch(data(), np.arange(12) if rows is None else rows))
+    loss = auxiliary(make_batch(of, np.arange(12) if rows is None else rows))
     return row_input, knowledge, spy.seen, loss
 
 
@@ -97,51 +99,73 @@ def test_entities_without_text_or_behaviour_are_left_out():
     seen, loss = spied(vectors(without=[1]))[2:]
     assert seen["item"][1].shape == (2, 4)
     assert seen["user"][1].shape == (3, 4)  # user 3 is unknown
+    assert seen["item"][0].shape == (2, 5)
+    adapted = seen["user"][0].sum() + seen["item"][0].sum()
+    torch.testing.assert_close(loss, 0.5 * adapted)
     nobody = spied(vectors(without=[0, 1, 2]), rows=np.array([3, 7, 11]))[2:]
     assert nobody[0] == {}
     assert nobody[1].item() == 0.0
-    assert torch.isfinite(loss)
+
+
+def test_entities_whose_codes_are_all_the_same_have_one_vector_and_the_loss_is_told():
+    """As users of one job where ids are left out."""
+    codes = np.array([[0, 1], [0, 1], [1, 1], [0, 1]])
+    alike = replace(data(), user_fields=Fields(("id", "job"), (2, 2), codes))
+    seen = spied(vectors(), of=alike)[2]
+    one, same, other, again = seen["user"][2]
+    assert one == same == again != other
+    assert torch.equal(seen["user"][1][0], seen["user"][1][1])
+    assert len(set(seen["item"][2])) == 3
 
 
 def test_a_batch_with_nobody_to_align_has_no_gradient_that_is_not_finite():
     for name in LEARNT:
-        network = build_network(data(), vectors([0, 1, 2]), SETTINGS, "dcnv2", name)
+        network, auxiliary = build_network(data(), vectors([0, 1, 2]), SETTINGS, "dcnv2", name)
         batch = make_batch(data(), np.array([3]))
-        (network(batch).sum() + network.auxiliary(batch)).backward()
+        (network(batch).sum() + auxiliary(batch)).backward()
         assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_network_has_its_framework_s_adaptor_and_loss(name):
     framework = framework_named(name)
-    network = build_network(data(), vectors(), SETTINGS, "dcnv2", name)
+    network, auxiliary = build_network(data(), vectors(), SETTINGS, "dcnv2", name)
     assert type(network.knowledge.adaptor) is type(framework.adaptor(2, 2))
-    assert hasattr(network, "auxiliary") == (framework.auxiliary is not None)
-    base = build_network(data(), None, SETTINGS, "dcnv2", name)
-    assert not hasattr(base, "auxiliary")
+    assert (auxiliary is None) == (framework.auxiliary is None)
+    assert build_network(data(), None, SETTINGS, "dcnv2", name)[1] is None
 
 
 def test_a_network_without_a_named_framework_is_kar_s():
     torch.manual_seed(3)
-    default = build_network(data(), vectors(), SETTINGS, "dcnv2")
+    default, _ = build_network(data(), vectors(), SETTINGS, "dcnv2")
     assert isinstance(default.knowledge.adaptor, HybridExpertAdaptor)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_that_embeds_something_has_vectors_to_align(model):
-    network = build_network(data(), vectors(), SETTINGS, model, "rlmrec")
-    assert hasattr(network, "auxiliary") == (model != "lr")
+    network, auxiliary = build_network(data(), vectors(), SETTINGS, model, "rlmrec")
+    assert (auxiliary is None) == (model == "lr")
     assert network(make_batch(data(), np.arange(3))).shape == (3,)
 
 
 @pytest.mark.parametrize("name", LEARNT)
 def test_the_bridge_of_a_loss_is_trained_with_the_network(name):
     wide = SETTINGS.model_copy(update={"adaptor_dim": 5})
-    network = build_network(data(), vectors(), wide, "dcnv2", name)
-    trained = {id(parameter) for parameter in network.parameters()}
-    bridge = list(network.auxiliary.loss.parameters())
+    network, auxiliary = build_network(data(), vectors(), wide, "dcnv2", name)
+    bridge = list(auxiliary.parameters())
+    before = [parameter.clone() for parameter in bridge]
+    check._train(network, auxiliary, data(), wide, 0)
     assert len(bridge) == 4
-    assert all(id(parameter) in trained for parameter in bridge)
+    assert not any(torch.equal(*pair) for pair in zip(before, bridge, strict=True))
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_what_is_kept_of_a_network_holds_every_tensor_once_and_no_bridge(name):
+    wide = SETTINGS.model_copy(update={"adaptor_dim": 5})
+    network, auxiliary = build_network(data(), vectors(), wide, "dcnv2", name)
+    kept = [value.data_ptr() for value in network.state_dict().values()]
+    assert len(kept) == len(set(kept))
+    assert not set(kept) & {parameter.data_ptr() for parameter in auxiliary.parameters()}
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -163,6 +187,17 @@ def test_the_loss_changes_what_is_learnt_and_its_weight_how_much(name, monkeypat
     assert fits[0].test_probabilities.tobytes() != fits[1].test_probabilities.tobytes()
 
 
+@pytest.mark.parametrize("name", LEARNT)
+def test_the_placebo_learns_nothing_by_the_loss_of_its_framework(name, monkeypatch):
+    """Its texts are those of others: RLMRec's loss would draw ids toward them."""
+    framework, fits = framework_named(name), []
+    for weight in (0.0, 100.0):
+        heavy = replace(framework, auxiliary_weight=weight)
+        monkeypatch.setattr(f"{REGISTRY[name]}.FRAMEWORK", heavy)
+        fits.append(fit_one(data(), vectors(), SETTINGS, "dcnv2", "shuffled", 0, name))
+    assert fits[0].test_probabilities.tobytes() == fits[1].test_probabilities.tobytes()
+
+
 def test_the_base_arm_is_the_same_whatever_the_framework():
     fits = [fit_one(data(), vectors(), SETTINGS, "dcnv2", "base", 0, name) for name in REGISTRY]
     assert len({fit.test_probabilities.tobytes() for fit in fits}) == 1
@@ -171,13 +206,13 @@ def test_the_base_arm_is_the_same_whatever_the_framework():
 @pytest.mark.parametrize("name", LEARNT)
 def test_training_lowers_the_framework_s_own_loss(name):
     torch.manual_seed(0)
-    network = build_network(data(), vectors(), SETTINGS, "dcnv2", name)
+    network, auxiliary = build_network(data(), vectors(), SETTINGS, "dcnv2", name)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
     batch, labels = make_batch(data(), np.arange(12)), torch.from_numpy(data().labels)
-    before = network.auxiliary(batch).item()
+    before = auxiliary(batch).item()
     for _ in range(40):
         loss = nn.functional.binary_cross_entropy_with_logits(network(batch), labels)
         optimizer.zero_grad()
-        (loss + network.auxiliary(batch)).backward()
+        (loss + auxiliary(batch)).backward()
         optimizer.step()
-    assert network.auxiliary(batch).item() < 0.5 * before
+    assert auxiliary(batch).item() < 0.5 * before

@@ -54,7 +54,7 @@ def vectors(width=5):
 
 def network(model, knowledge=None):
     torch.manual_seed(1)
-    return build_network(data(), knowledge, SETTINGS, model)
+    return build_network(data(), knowledge, SETTINGS, model)[0]
 
 
 @pytest.mark.parametrize("knowledge", [None, vectors()], ids=["base", "knowledge"])
