@@ -32,6 +32,7 @@ from pipeline.errors import DataError
 from pipeline.schemas import KINDS
 
 FUXICTR, FEAST = "fuxictr", "feast"
+FORMAT = 1  # of the files: under another number an export is made anew
 LABEL = "label"
 _TIME = pa.timestamp("us", tz="UTC")
 _POOLED = {"feature_encoder": "layers.MaskedAveragePooling()"}

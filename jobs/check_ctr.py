@@ -18,6 +18,7 @@ from typing import Any
 from features.ctr.check import ARMS, Fit, fit_one, summarise
 from features.ctr.data import CtrData, make_ctr_data
 from features.ctr.join import KnowledgeVectors, join_vectors
+from features.frameworks import framework_named
 from jobs import cli
 from jobs.cluster import start_ray
 from jobs.waves import require_own_framework
@@ -33,21 +34,25 @@ INPUTS = ["interactions", "users", "items", "features", "knowledge"]
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the dataset `ctr`, then hold it against the threshold."""
-    settings = {
-        "ctr": config.ctr.model_dump(mode="json", exclude={"min_auc_gain"}),
-        "seed": config.seed,
-        # What the numbers are: those of another kind are old.
-        "gain": "mean over paired seeds",
-        "beside": "GAUC, calibration, slices",
-    }
-    if config.framework != "kar":  # which was the only one when the first runs were checked
-        settings["framework"] = config.framework
-    plan = store.plan("ctr", settings=settings, inputs=INPUTS)
+    plan = store.plan("ctr", settings=settings_of(config), inputs=INPUTS)
     if plan.is_done:
         log.info("ctr: up to date, %d test rows", store.require("ctr").num_rows)
     else:
         _check(config, store, plan)
     require_gain(store.require("ctr").facts, config.ctr.min_auc_gain)
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """What a check depends on besides its inputs."""
+    return {
+        "ctr": config.ctr.model_dump(mode="json", exclude={"min_auc_gain"}),
+        "seed": config.seed,
+        "framework": config.framework,
+        "learning": framework_named(config.framework).learning,
+        # What the numbers are: those of another kind are old.
+        "gain": "mean over paired seeds",
+        "beside": "GAUC, calibration, slices",
+    }
 
 
 def _check(config: RunConfig, store: Store, plan: Plan) -> None:

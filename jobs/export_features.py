@@ -10,8 +10,9 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from features.export import FEAST, FUXICTR, write_feast, write_fuxictr
+from features.export import FEAST, FORMAT, FUXICTR, write_feast, write_fuxictr
 from jobs import cli
 from jobs.check_ctr import INPUTS, load_inputs
 from jobs.waves import require_own_framework
@@ -24,8 +25,7 @@ log = logging.getLogger("jobs.export_features")
 def run(config: RunConfig, store: Store) -> None:
     """Write the dataset `export`."""
     require_own_framework(config, store)
-    settings = {"history_length": config.ctr.history_length, "dataset": config.run}
-    plan = store.plan("export", settings=settings, inputs=INPUTS)
+    plan = store.plan("export", settings=settings_of(config), inputs=INPUTS)
     if plan.is_done:
         log.info("export: up to date, %d CTR rows", store.require("export").num_rows)
         return
@@ -45,6 +45,15 @@ def run(config: RunConfig, store: Store) -> None:
         "export: %d CTR rows and %d vectors in %s/export",
         *(sum(rows.values()), features.num_rows, store.files.address),
     )
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """What an export depends on besides its inputs."""
+    return {
+        "history_length": config.ctr.history_length,
+        "dataset": config.run,
+        "format": FORMAT,
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

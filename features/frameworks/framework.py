@@ -39,6 +39,7 @@ class Framework:
     name: str
     templates: Templates
     adaptor: Callable[[int, int], "nn.Module"]
+    learning: str  # names adaptor and loss: under another name the CTR check is made anew
     read: Read = whole_text
     reading: str = ""  # names the way of reading: under another name features are made anew
     auxiliary: Callable[[int, int], "nn.Module"] | None = None

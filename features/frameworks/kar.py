@@ -57,5 +57,8 @@ Cover: {{ factors }}. Write 3-4 sentences of plain text.
 Describe this {{ domain }} now."""
 
 FRAMEWORK = Framework(
-    "kar", Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL), HybridExpertAdaptor
+    "kar",
+    Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
+    HybridExpertAdaptor,
+    learning="hybrid experts 1",
 )

@@ -94,6 +94,7 @@ FRAMEWORK = Framework(
     "once",
     Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     MlpAdaptor,
+    learning="MLP 1",
     read=read_interests,
     reading="interests 2",
 )

@@ -104,6 +104,7 @@ FRAMEWORK = Framework(
     "rlmrec",
     Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     DualProjection,
+    learning="dual projection 1, InfoNCE 2",
     read=read_profile,
     reading="summary 1",
     auxiliary=RlmRecLoss,

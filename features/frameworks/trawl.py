@@ -95,6 +95,7 @@ FRAMEWORK = Framework(
     "trawl",
     Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     GatedMixtureAdaptor,
+    learning="gated mixture 1, InfoNCE 2",
     auxiliary=TrawlLoss,
     auxiliary_weight=LAMBDA,
 )

@@ -89,6 +89,22 @@ def test_a_comparison_depends_on_the_wording():
     assert asked == [framework_named(name).templates.hash for name in REGISTRY]
 
 
+@pytest.mark.parametrize("name", REGISTRY)
+def test_another_adaptor_or_loss_makes_checks_anew_and_nothing_else(name, monkeypatch):
+    settings = config(name)
+    before = check_ctr.settings_of(settings)
+    assert before["framework"] == name
+    newer = replace(framework_named(name), learning="another")
+    monkeypatch.setattr(f"{REGISTRY[name]}.FRAMEWORK", newer)
+    assert check_ctr.settings_of(settings) == before | {"learning": "another"}
+
+
+def test_a_new_format_makes_exports_anew(monkeypatch):
+    before = export_features.settings_of(config())
+    monkeypatch.setattr(export_features, "FORMAT", before["format"] + 1)
+    assert export_features.settings_of(config()) == before | {"format": before["format"] + 1}
+
+
 def merge(store, facts=None):
     store.plan("knowledge", {}, [knowledge_name(0), "groups"]).write(KNOWLEDGE.empty_table(), facts)
 

@@ -493,6 +493,7 @@ def test_a_fifth_framework_is_a_module_and_a_line(monkeypatch):
         "fifth",
         Templates("Ask {{ person }}.", "Ask about {{ title }}.", {}, Domain("buyer")),
         framework_named("once").adaptor,
+        learning="MLP 1",
         read=lambda kind, answer: (answer.split()[0], False),
         reading="first word",
     )
