@@ -11,6 +11,8 @@ it takes the logarithm, and contrasts with all users; here it is logsumexp, insi
 """
 
 import json
+import re
+from itertools import islice
 
 from torch import Tensor, nn
 
@@ -53,21 +55,49 @@ sentences", "reasoning": "why, in 1 sentence"}
 
 Write the JSON object about this {{ domain }} now."""
 
+_DECODER = json.JSONDecoder(strict=False)
+_MOST_BRACES = 20  # of an answer are tried
+_HALF = re.compile("[\ud800-\udfff]")
+_BRACE = re.compile(r"\{")
+_BEGUN = re.compile(r'\{\s*"summary"\s*:\s*(?=")')
+
 
 def read_profile(kind: str, answer: str) -> Reading:
-    """The summary of the first JSON object in `answer`; words around the object do no harm.
+    """The summary of the first profile in `answer`; words and braces around it do no harm.
 
-    Malformed: no complete object, or one whose `summary` or `reasoning` is missing or no text.
+    Also one whose `reasoning` was cut or cannot be parsed, since of a profile no more than the
+    summary is encoded. Malformed: no summary, or a complete object without a `reasoning`.
     """
-    try:
-        profile, _ = json.JSONDecoder(strict=False).raw_decode(answer, answer.index("{"))
-        summary, reasoning = profile["summary"], profile["reasoning"]
-        is_text = isinstance(summary, str) and isinstance(reasoning, str)
-        if is_text and summary.strip() and summary.encode():  # half a character has no bytes
-            return Reading(summary.strip(), False)
-    except (ValueError, KeyError, RecursionError):  # the last of brackets without end
-        pass
+    for brace in islice(_BRACE.finditer(answer), _MOST_BRACES):
+        if summary := _summary_at(answer, brace.start()):
+            return Reading(summary, False)
     return Reading(answer, True)
+
+
+def _summary_at(answer: str, start: int) -> str:
+    """Of the object that starts there; "" if it is no profile."""
+    try:
+        profile = _DECODER.raw_decode(answer, start)[0]
+    except (ValueError, RecursionError):  # the latter of brackets without end
+        return _begun_at(answer, start)
+    is_profile = isinstance(profile.get("reasoning"), str)
+    return _usable(profile.get("summary")) if is_profile else ""
+
+
+def _begun_at(answer: str, start: int) -> str:
+    """What an object begins with that cannot be parsed whole; "" if with no whole summary."""
+    begun = _BEGUN.match(answer, start)
+    try:
+        return _usable(_DECODER.raw_decode(answer, begun.end())[0]) if begun else ""
+    except ValueError:
+        return ""
+
+
+def _usable(summary: object) -> str:
+    """Nothing of what is no text, or has half a character, which has no bytes."""
+    if not isinstance(summary, str) or _HALF.search(summary):
+        return ""
+    return summary.strip()
 
 
 class DualProjection(nn.Module):
@@ -106,7 +136,7 @@ FRAMEWORK = Framework(
     DualProjection,
     learning="dual projection 1, InfoNCE 2",
     read=read_profile,
-    reading="summary 1",
+    reading="summary 2",
     auxiliary=RlmRecLoss,
     auxiliary_weight=KD_WEIGHT,
 )

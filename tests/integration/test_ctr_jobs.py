@@ -179,7 +179,7 @@ def test_malformed_answers_are_counted_and_free_text_cannot_be(store, local):
     encode_features.run(local.model_copy(update={"framework": "rlmrec"}), store)
     asked = store.require("features")
     assert asked.facts["malformed"] == {"user": NUM_USERS - 1, "item": NUM_ITEMS}  # one row failed
-    assert asked.settings["reading"] == "summary 1"
+    assert asked.settings["reading"] == "summary 2"
     assert asked.fingerprint != free.fingerprint
 
 

@@ -200,7 +200,7 @@ ANSWERS = [
         ("kar", "", "2ee5f3639af8633b"),
         ("trawl", "", "2ee5f3639af8633b"),
         ("once", "interests 2", "a465e30074de72a4"),
-        ("rlmrec", "summary 1", "6a2dcedee7c9bd48"),
+        ("rlmrec", "summary 2", "0156cc3eff4a74e2"),
     ],
 )
 def test_another_way_of_reading_has_another_name(name, reading, behaviour):
@@ -226,6 +226,15 @@ PROFILE = '{"summary": " Likes drama. ", "reasoning": "High ratings."}'
         ('{"reasoning": "", "more": [1], "summary": "War\nfilms"}', "War\nfilms"),
         ('{"summary": "\\ud83d\\ude00 fun", "reasoning": ""}', "\U0001f600 fun"),
         ('{"summary": "{\\"summary\\": 1}", "reasoning": ""}', '{"summary": 1}'),
+        (f"The {{form}} asked for: {PROFILE}", "Likes drama."),
+        (f'{{"profile": {PROFILE}}}', "Likes drama."),
+        ("{" * 19 + PROFILE, "Likes drama."),
+        # cut by max_new_tokens after the summary, which is all that is encoded
+        (PROFILE[:-1], "Likes drama."),
+        (PROFILE[:-12], "Likes drama."),
+        ('{"summary": "Likes drama.", "rea', "Likes drama."),
+        ('{"summary": "Likes drama."', "Likes drama."),
+        ('{"summary": "Likes drama.", "reasoning": "As "Rocky" shows."}', "Likes drama."),
     ],
 )
 def test_the_summary_of_a_profile_is_read(answer, text):
@@ -237,7 +246,9 @@ def test_the_summary_of_a_profile_is_read(answer, text):
     "answer",
     [
         "Likes drama.",
-        PROFILE[:-1],  # cut by max_new_tokens
+        '{"summary": "Likes dra',  # cut by max_new_tokens
+        '{"summary": "Likes drama.\\',
+        "{" * 20 + PROFILE,  # braces are not tried for ever
         '{"summary": "Likes drama."}',
         '{"reasoning": "Likes drama."}',
         '{"summary": "  ", "reasoning": ""}',
