@@ -14,6 +14,7 @@ from pipeline.templates import Domain, Templates
 
 MOST_WORDS = 5
 _MOST_CHARS, _MOST_PARTS = 40, 4  # of a word of interest, which may be a short phrase
+_MOST_ALONE = 2  # parts of one that stands alone: "The viewer likes drama" is a sentence
 
 _DOMAINS = {"movie": Domain("viewer"), "book": Domain("reader")}
 _GENERAL = Domain("user")
@@ -47,7 +48,19 @@ know it. Be neutral and brief: 2-3 sentences of plain text, without an opinion.
 Describe this {{ domain }} now."""
 
 _SEPARATOR = re.compile(r"[,;\n]")
-_LABEL = re.compile(r"^[^,;\n]{0,60}:\s*")  # "Interests:", "Here are five interests of the viewer:"
+# "Interests:", "Here are five words of the viewer:"; but "Star Wars: A New Hope" is a title. What
+# stands alone on its line is a label whatever it says.
+_LABEL = re.compile(
+    r"^(?:[^,;\n]{0,60}:[ \t\r*]*\n|"
+    r"[^,;:\n]{0,40}\b(?:interests?|words?|genres?|themes?|styles?|answer|list)\b[^,;:\n]{0,40}:)\s*",
+    re.IGNORECASE,
+)
+_REFUSALS = frozenset(
+    {
+        *("none", "n/a", "unknown", "not known", "not available", "no interests"),
+        *("nothing", "nothing is known", "i cannot say", "i don't know", "i do not know"),
+    }
+)
 _BULLET = re.compile(r"^(?:[-*\u2022]\s*|\(?\d{1,2}[.)]\s*)?(?:and\s+)?", re.IGNORECASE)
 
 
@@ -55,8 +68,8 @@ def read_interests(kind: str, answer: str) -> Reading:
     """The words of interest, comma by comma; of an item the whole description.
 
     A label before them, numbers and bullets, quotes and a full stop are taken off, as is a
-    paragraph that follows a list; repeated words count once. More than `MOST_WORDS`, or a part
-    that is a sentence, is malformed.
+    paragraph that follows a list; repeated words count once. More than `MOST_WORDS`, a part that is
+    a sentence, or one that says that nothing is known, is malformed.
     """
     if kind != "user":
         return whole_text(kind, answer)
@@ -64,7 +77,9 @@ def read_interests(kind: str, answer: str) -> Reading:
     for block, fewest in ((listed.partition("\n\n")[0], 2), (listed, 1)):
         parts = [_bare(part) for part in _SEPARATOR.split(block)]
         words = list({part.casefold(): part for part in parts if part}.values())
-        if fewest <= len(words) <= MOST_WORDS and all(map(_is_interest, words)):
+        most_parts = _MOST_ALONE if len(words) == 1 else _MOST_PARTS
+        is_list = fewest <= len(words) <= MOST_WORDS
+        if is_list and all(_is_interest(word, most_parts) for word in words):
             return Reading(", ".join(words), False)
     return Reading(answer, True)
 
@@ -73,9 +88,10 @@ def _bare(part: str) -> str:
     return _BULLET.sub("", part.strip()).strip(" \t\r\"'`*.![]")
 
 
-def _is_interest(word: str) -> bool:
+def _is_interest(word: str, most_parts: int) -> bool:
     is_word = any(character.isalpha() for character in word) and ":" not in word
-    return is_word and len(word) <= _MOST_CHARS and len(word.split()) <= _MOST_PARTS
+    is_short = len(word) <= _MOST_CHARS and len(word.split()) <= most_parts
+    return is_word and is_short and word.casefold() not in _REFUSALS
 
 
 class MlpAdaptor(nn.Module):
@@ -96,5 +112,5 @@ FRAMEWORK = Framework(
     MlpAdaptor,
     learning="MLP 1",
     read=read_interests,
-    reading="interests 2",
+    reading="interests 3",
 )

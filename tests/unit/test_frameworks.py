@@ -150,6 +150,10 @@ def test_free_text_is_encoded_whole(name):
         ("The viewer's interests:\n1. Noir\n2. War\n\nThese are just examples.", "Noir, War"),
         ("1. Noir\n\n2. War", "Noir, War"),
         ("drama, Drama, DRAMA, war, war, war", "DRAMA, war"),
+        ("Here are five words: noir, war", "noir, war"),
+        ("**Interests:** noir, war", "noir, war"),
+        ("Themes of the viewer:\nnoir", "noir"),
+        ("Science fiction.", "Science fiction"),
         ("café, драма, 戦争", "café, драма, 戦争"),
     ],
 )
@@ -167,6 +171,13 @@ def test_words_of_interest_are_read_however_they_are_listed(answer, text):
         "1, 2, 3",
         "The viewer: age 28, gender M\nRating: 4 stars",  # the prompt said again
         "word" * 20,
+        "The viewer likes drama.",
+        "None",
+        "N/A",
+        "Nothing is known.",
+        "I cannot say",
+        "drama, none",
+        "Star Wars: A New Hope, drama",  # what is taken off must be a label
         "," * 10_000,
         "Interests:",
     ],
@@ -199,7 +210,7 @@ ANSWERS = [
     [
         ("kar", "", "2ee5f3639af8633b"),
         ("trawl", "", "2ee5f3639af8633b"),
-        ("once", "interests 2", "a465e30074de72a4"),
+        ("once", "interests 3", "f555dbe1245d3c51"),
         ("rlmrec", "summary 2", "0156cc3eff4a74e2"),
     ],
 )
