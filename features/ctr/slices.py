@@ -1,8 +1,9 @@
 """Parts of the test rows: warm and cold entities, head and tail of the catalog.
 
-*Warm* users and items have a train row, *cold* ones have none, so their ids say nothing. *Head* are
-the most frequent items that together hold half of the train rows, *tail* are all others. A part
-that cannot be measured has no AUC, and says why.
+*Warm* users have a train row, *warm* items have one or stand in the history of one, which shares
+their embeddings; of *cold* ones training saw nothing, so their ids say nothing. *Head* are the most
+frequent items that together hold half of the train rows, *tail* are all others. A part that cannot
+be measured has no AUC, and says why.
 """
 
 from collections.abc import Mapping
@@ -58,7 +59,9 @@ def _masks(data: CtrData) -> dict[str, np.ndarray]:
     train, test = data.splits["train"], data.splits["test"]
     is_warm_user = marked(data.users[train], len(data.user_ids))[data.users[test]]
     frequency = np.bincount(data.items[train], minlength=len(data.item_ids))
-    is_warm_item = frequency[data.items[test]] > 0
+    codes = data.item_fields.codes[:, 0]
+    in_history = marked(data.history_items[train].ravel(), codes.max(initial=0) + 1)
+    is_warm_item = ((frequency > 0) | (in_history[codes] & (codes > 0)))[data.items[test]]
     is_head = _head(frequency)[data.items[test]]
     return {
         "warm users": is_warm_user,

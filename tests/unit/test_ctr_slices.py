@@ -1,6 +1,7 @@
 """Slices by what training has seen; a slice that cannot be measured has no AUC, and says why."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,18 @@ def wanted_masks(rows):
         "head items": items == 0,
         "tail items": items > 0,
     }
+
+
+def test_an_item_that_the_history_of_a_train_row_shows_is_warm():
+    """Items 6 and 7 have no train row; 6 is known from the past, 7 is unknown (code 0)."""
+    codes = np.array([[1], [2], [3], [4], [5], [6], [7], [0]])
+    rows = replace(data(), item_fields=Fields(("id",), (8,), codes))
+    rows.history_items[TRAIN:] = 7  # only test rows look back on it
+    assert slices_of(rows)["warm items"]["rows"] == wanted_masks(rows)["warm items"].sum()
+    rows.history_items[5] = 7
+    items = rows.items[rows.splits["test"]]
+    assert slices_of(rows)["warm items"]["rows"] == (items < 7).sum()
+    assert slices_of(rows)["cold items"]["rows"] == (items == 7).sum()
 
 
 def test_each_slice_has_its_rows_and_the_auc_of_every_arm():
