@@ -26,6 +26,7 @@ ATTRIBUTE_CHARS = 300
 CATEGORY_CHARS = 40
 
 _CATEGORY = ("genre", "category")  # attributes that say what an item is, best first
+_CATEGORIES = "genres"  # of which the first serves where there is no other
 
 Kind = Literal["user", "item"]
 
@@ -133,7 +134,8 @@ class _Categories:
     """The category of every item as a few words; each spelling is held once."""
 
     def __init__(self, attributes: pa.ChunkedArray) -> None:
-        found = [pc.map_lookup(attributes, name, "first") for name in _CATEGORY]
+        found = [pc.map_lookup(attributes, name, "first") for name in (*_CATEGORY, _CATEGORIES)]
+        found[-1] = pc.list_element(pc.split_pattern(found[-1], ","), 0)
         values = pc.fill_null(pc.coalesce(*found), "").combine_chunks().dictionary_encode()
         self._places = values.indices.to_numpy()
         self._spelled = [_clean(word, CATEGORY_CHARS) for word in values.dictionary.to_pylist()]

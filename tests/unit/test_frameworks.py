@@ -103,6 +103,13 @@ def test_trawl_shows_the_category_of_every_title_where_there_is_one():
     assert not any("(Drama)" in asked(name, "user")[0] for name in REGISTRY if name != "trawl")
 
 
+def test_trawl_takes_the_first_of_several_genres_where_it_knows_no_category(monkeypatch):
+    several = [{"genres": "Drama, War"}, {"genres": "Noir", "category": "War"}, {"genres": ""}]
+    monkeypatch.setattr(f"{__name__}.GENRES", dict(zip(GENRES, several, strict=True)))
+    lines = asked("trawl", "user")[0].splitlines()
+    assert {"Alpha (Drama), 5 stars", "Beta (War), 3 stars", "Gamma, 1 star"} <= set(lines)
+
+
 def test_once_asks_for_five_words_and_rlmrec_for_json():
     assert "at most five" in asked("once", "user")[0]
     for kind in KINDS:
