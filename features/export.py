@@ -34,6 +34,7 @@ from pipeline.schemas import KINDS
 FUXICTR, FEAST = "fuxictr", "feast"
 FORMAT = 1  # of the files: under another number an export is made anew
 LABEL = "label"
+_MOST_ID_CHARS = 256
 _TIME = pa.timestamp("us", tz="UTC")
 _POOLED = {"feature_encoder": "layers.MaskedAveragePooling()"}
 
@@ -211,8 +212,23 @@ def _vectors_of(features: pa.Table, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Ids (entities,) and vectors (entities, width) of the entities of a kind that have a text."""
     is_usable = pc.and_(pc.equal(features["kind"], kind), pc.not_equal(features["source"], "none"))
     rows = features.filter(is_usable)
+    _require_short(rows["entity_id"], kind)
     values = rows["vector"].combine_chunks().flatten().to_numpy().reshape(-1, _width(features))
     return np.array(rows["entity_id"].to_pylist(), np.str_), values
+
+
+def _require_short(ids: pa.ChunkedArray, kind: str) -> None:
+    """An array of strings gives each the room of the longest.
+
+    Raises:
+        DataError: one is too long.
+    """
+    too_long = ids.filter(pc.greater(pc.utf8_length(ids), _MOST_ID_CHARS))
+    if len(too_long):
+        raise DataError(
+            f"export: the {kind} id that begins with {too_long[0].as_py()[:40]!r} has more than "
+            f"{_MOST_ID_CHARS} characters; shorten it in the catalog"
+        )
 
 
 def _vocabularies(data: CtrData) -> dict[str, dict[str, int]]:

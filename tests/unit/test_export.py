@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from features import export
 from features.ctr.data import CTR_SPLITS, make_ctr_data
 from features.export import ctr_columns
 from jobs import export_features
@@ -219,6 +220,14 @@ def test_an_export_is_made_once_and_anew_for_other_settings(exported, make_store
 def test_knowledge_of_the_future_is_not_exported(make_store):
     store = make_store(LATEST | {"7": 1_399})
     with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
+        export_features.run(config(store.root), store)
+    assert store.manifest("export") is None
+
+
+def test_an_id_that_would_make_all_others_as_long_is_refused(make_store, monkeypatch):
+    monkeypatch.setattr(export, "_MOST_ID_CHARS", 1)
+    store = make_store()
+    with pytest.raises(DataError, match=r"the user id that begins with '07' has more than 1 char"):
         export_features.run(config(store.root), store)
     assert store.manifest("export") is None
 
