@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from features.ctr.adaptor import HybridExpertAdaptor
 from features.ctr.check import build_network
@@ -145,6 +146,29 @@ def test_compressed_interactions_equal_a_loop_over_maps_and_fields():
         maps = after
         wanted.append(maps.sum(dim=2))
     torch.testing.assert_close(network(fields), torch.cat(wanted, dim=1))
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any one tensor holds which is made meanwhile."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self.numbers = max(self.numbers, made.numel())
+        return made
+
+
+@torch.no_grad()
+def test_compressed_interactions_do_not_hold_all_products_of_two_fields():
+    most = []
+    for fields in (20, 40):
+        network = CompressedInteraction(fields, (3, 2))
+        with Largest() as largest:
+            network(torch.zeros(50, fields, 6))
+        most.append(largest.numbers)
+    assert most[1] <= 2 * most[0] <= 2 * 50 * 20 * 6
 
 
 def test_the_interacting_layer_equals_a_loop_over_heads_and_fields():

@@ -6,6 +6,8 @@
 The rows of x^0 are the fields: values, the mean of the history, knowledge of user and of item.
 """
 
+from functools import reduce
+
 import torch
 from torch import Tensor, nn
 
@@ -29,11 +31,24 @@ class CompressedInteraction(nn.Module):
     def forward(self, fields: Tensor) -> Tensor:
         """(rows, fields, dim) -> (rows, feature maps of all layers)."""
         maps, pooled = fields, []
-        for layer in self.layers:
-            products = torch.einsum("rid,rjd->rdij", maps, fields).flatten(2)
-            maps = layer(products).transpose(1, 2)  # (rows, maps, dim)
+        for weight in self.layers.parameters():  # one a layer: there are no biases
+            maps = _compressed(maps, fields, weight)
             pooled.append(maps.sum(dim=2))
         return torch.cat(pooled, dim=1)
+
+
+def _compressed(maps: Tensor, fields: Tensor, weight: Tensor) -> Tensor:
+    """The next maps, (rows, after, dim), map by map: all products at once are fields squared.
+
+    Args:
+        maps: (rows, before, dim).
+        fields: (rows, fields, dim).
+        weight: (after, before * fields).
+    """
+    weights = weight.unflatten(1, (maps.shape[1], fields.shape[1])).unbind(1)
+    each = zip(weights, maps.unbind(1), strict=True)
+    mixed = (torch.einsum("hj,rjd->rhd", of, fields) * one.unsqueeze(1) for of, one in each)
+    return reduce(torch.add, mixed)
 
 
 class XDeepFm(nn.Module):
