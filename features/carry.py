@@ -33,7 +33,9 @@ def why_not(earlier: Store, settings: Mapping[str, Any]) -> str:
     if any(found.schema_version != SCHEMAS[found.dataset][1] for found in (features, knowledge)):
         return "its datasets have another schema version"
     if features.settings != settings:
-        return "its encoder had other weights or another max_tokens"
+        names = sorted(features.settings.keys() | settings.keys())
+        differing = [n for n in names if features.settings.get(n) != settings.get(n)]
+        return f"its features were made with other settings ({', '.join(differing)})"
     return ""
 
 

@@ -1,6 +1,7 @@
 """Vectors of an earlier run: which still hold, where they lie, and how they join the new ones."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from features.carry import (
     interleave,
     unchanged_rows,
 )
+from features.frameworks import framework_named
 from jobs import encode_features
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -289,8 +291,9 @@ def test_a_killed_refresh_goes_on_after_the_stored_blocks(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("weights", "its encoder had other weights or another max_tokens"),
-        ("max_tokens", "its encoder had other weights or another max_tokens"),
+        ("weights", "its features were made with other settings (weights)"),
+        ("max_tokens", "its features were made with other settings (max_tokens)"),
+        ("reading", "its features were made with other settings (reading)"),
         ("none", "it has no finished features"),
         ("knowledge", "its features were made from other knowledge"),
         ("schema", "its datasets have another schema version"),
@@ -304,6 +307,9 @@ def test_features_that_do_not_fit_are_all_made_anew_and_the_log_says_why(
         (encoder / "model.safetensors").write_bytes(b"other weights")
     elif change == "max_tokens":
         settings = {"max_tokens": 17}
+    elif change == "reading":
+        framework = replace(framework_named("kar"), reading="another")
+        monkeypatch.setattr("features.frameworks.kar.FRAMEWORK", framework)
     elif change == "none":
         (monday.path("features") / "manifest.json").unlink()
     elif change == "knowledge":
