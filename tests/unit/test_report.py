@@ -368,6 +368,14 @@ def test_the_card_says_what_the_gain_means(tmp_path, low, high, words):
     assert more.startswith(words)
 
 
+def test_a_gain_names_its_framework(tmp_path):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    write_json(store, "ctr", ctr() | {"framework": "trawl"}, inputs=["features"])
+    page = render(summarise(store))
+    assert "in din, framework trawl, the smallest" in card(page, "AUC gain")[1]
+    assert "those of the framework trawl." in page
+
+
 def test_the_speedup_names_what_it_was_measured_on(store):
     number, more = card(render(summarise(store)), "Speed-up")
     assert number == "4.00\N{MULTIPLICATION SIGN}"
