@@ -97,7 +97,7 @@ comparison: $(INPUTS) ## stage 7: speed of plain, strict and relaxed decoding on
 report: $(INPUTS) ## stage 8: report.json and report.html
 	$(PY) -m jobs.write_report $(OPTIONS)
 
-export: $(INPUTS) ## features and CTR rows as FuxiCTR's npz, and as Parquet that Feast registers
+export: $(INPUTS) ## features and CTR rows as npz in FuxiCTR's format, and as Parquet in Feast's
 	$(PY) -m jobs.export_features $(OPTIONS)
 
 bench: CONFIG = conf/bench.yaml

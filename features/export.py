@@ -1,16 +1,19 @@
-"""CTR rows and feature vectors for other programs: FuxiCTR's npz, and Parquet that Feast registers.
+"""CTR rows and feature vectors for other programs: FuxiCTR's npz, and Parquet for Feast.
 
-`fuxictr/` is a data set that FuxiCTR (2.3) would have built: `train|valid|test.npz` with an array
-per feature, `feature_map.json`, `feature_vocab.json`, and vectors as `pretrained_*.npz` (key,
-value). Its `FeatureMap.load` and `RankDataLoader(..., data_format="npz")` read it; its run script
-would build the map anew from a config. Codes are those of the check; 0 is padding there and
-"unknown" here, the zero vector in both, but FuxiCTR's pooling does not count an unknown event of a
-history. `user_knowledge` and `item_knowledge` are 1 + the entity's place in the catalog, and carry
-its vector, frozen; the vocabulary leads back to ids.
+`fuxictr/` is written in the format of a data set of FuxiCTR (2.3): `train|valid|test.npz` with an
+array per feature, `feature_map.json`, `feature_vocab.json`, and vectors as `pretrained_*.npz` (key,
+value), for its `FeatureMap.load` and `RankDataLoader(..., data_format="npz")`; its run script would
+build the map anew from a config. Tests read the files, but not by FuxiCTR or Feast. Codes are those
+of the check. 0 is padding there, which stays the zero vector and which pooling does not count; here
+it is "unknown", which begins as the zero vector and is trained. `user_knowledge` and
+`item_knowledge` are 1 + the entity's place in the catalog, and carry its vector, frozen: as the
+encoder gave it, where the check standardises vectors and adds a column for "has no text". The
+vocabulary leads back to ids.
 
-`feast/` has a file for each kind of entity (id, event_timestamp, created, source, vector) and the
-CTR rows to join them to. `event_timestamp` is the latest interaction that the text had seen; a text
-that saw none holds from the catalog's first interaction on.
+`feast/` is written as a FileSource of Feast wants it: a file for each kind of entity (id,
+event_timestamp, created, source, vector) and the CTR rows to join them to. `event_timestamp` is the
+latest interaction that the text had seen; a text that saw none holds from the catalog's first
+interaction on.
 """
 
 # pyright: reportAttributeAccessIssue=false

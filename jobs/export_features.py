@@ -1,4 +1,4 @@
-"""FEATURES and CTR rows -> `export`: FuxiCTR's npz, and Parquet that Feast registers.
+"""FEATURES and CTR rows -> `export`: npz in FuxiCTR's format, and Parquet in Feast's.
 
     python -m jobs.export_features --config conf/demo.yaml
 

@@ -1,13 +1,15 @@
 """RLMRec (Ren et al., WWW'24, arXiv 2310.15950), its contrastive form.
 
 The LLM answers in JSON, {"summary": who likes what, "reasoning": why}; the summary is encoded, the
-reasoning only makes it better. Users and items have a projection each, and
+reasoning only makes it better. With p a projection for users and one for items,
 
     L = mean over i of -log( exp(cos(e_i, p(s_i)) / T) / sum over j of exp(cos(e_i, p(s_j)) / T) )
 
 is added: e_i is the CTR model's own vector of entity i of a batch, s_i its profile and p the
-projection, both of which learn by it. The authors' code (`cal_infonce_loss`) exponentiates before
-it takes the logarithm, and contrasts with all users; here it is logsumexp, inside the batch.
+projection, both of which learn by it. A projection each is our choice: in the authors' code users
+and items share one MLP. Their `cal_infonce_loss` exponentiates before it takes the logarithm, and
+contrasts a batch's users with all users, its items with those of the batch; here it is logsumexp,
+both inside the batch.
 """
 
 import json
