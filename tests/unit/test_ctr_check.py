@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from features.ctr.check import ARMS, fit_one, summarise
 from features.ctr.data import make_ctr_data
 from features.ctr.join import join_vectors
-from features.ctr.metrics import Difference
+from features.ctr.metrics import Difference, calibration_error
 from features.ctr.verdict import outcome, verdict
 from jobs.check_ctr import require_gain
 from pipeline.config import CtrSettings
@@ -161,13 +161,18 @@ def test_the_summary_is_plain_json_and_counts_rows(planted, fits):
         "liked": 0,
         "reason": "no test row is of this kind",
     }
+    labels = planted[0].labels[planted[0].splits["test"]]
     model = result["models"]["din"]
     assert model["slices"]["warm items"] == dict.fromkeys(ARMS)
     for arm in ARMS:
         metrics = model["arms"][arm]
         assert model["slices"]["cold items"][arm] == pytest.approx(metrics["auc"])
-        assert abs(metrics["calibration_ratio"] - 1) < 0.4
-        assert 0 < metrics["calibration_error"] < 0.4
+        scores = [fit.test_probabilities for fit in of("din", arm, fits)]
+        assert metrics["calibration_ratio"] == pytest.approx(
+            np.mean([row.sum(dtype=float) for row in scores]) / labels.sum()
+        )
+        errors = [calibration_error(labels, row) for row in scores]
+        assert metrics["calibration_error"] == pytest.approx(np.mean(errors))
     assert model["arms"]["knowledge"]["gauc"] > 0.75
     gain = model["gain"]
     assert gain.keys() >= {"auc", "low", "high", "logloss", "logloss_low", "logloss_high", "mde"}

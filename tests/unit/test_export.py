@@ -1,4 +1,4 @@
-"""What is exported is what the check reads, and opens where it is meant to."""
+"""What is exported is what the check reads, in the formats of FuxiCTR and Feast."""
 
 import json
 import logging
@@ -195,14 +195,26 @@ def test_feast_reads_the_types_from_the_schema(exported):
         assert str(schema.field(f"{kind}_id").type) == "string"
 
 
-def test_every_ctr_row_is_later_than_the_text_of_its_user(exported, data):
+def test_a_join_in_time_finds_the_text_of_every_ctr_row_and_none_before_it_was_known(
+    exported, data
+):
+    """As Feast joins: the latest features that are no later than the row."""
     rows = pd.read_parquet(exported / "feast/ctr_rows.parquet")
     assert rows["split"].value_counts().to_dict() == {"train": 100, "valid": 100, "test": 100}
     assert rows["label"].tolist() == data.labels.tolist()
+    assert rows["event_timestamp"].map(pd.Timestamp.timestamp).tolist() == data.timestamps.tolist()
     users = pd.read_parquet(exported / "feast/user_knowledge.parquet")
-    joined = rows.merge(users, on="user_id", suffixes=("", "_of_text"))
-    assert len(joined) == 300
-    assert (joined["event_timestamp_of_text"] <= joined["event_timestamp"]).all()
+
+    def joined(asked):
+        tables = (table.sort_values("event_timestamp") for table in (asked, users))
+        return pd.merge_asof(*tables, on="event_timestamp", by="user_id")
+
+    found = joined(rows[["user_id", "event_timestamp"]])
+    wanted = users.set_index("user_id")["source"].loc[found["user_id"]]
+    assert found["source"].tolist() == wanted.tolist()
+    before = users["event_timestamp"] - pd.Timedelta(seconds=1)
+    too_early = joined(users[["user_id"]].assign(event_timestamp=before))
+    assert too_early["source"].isna().all()
 
 
 def test_an_export_is_made_once_and_anew_for_other_settings(exported, make_store, caplog):
