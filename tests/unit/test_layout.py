@@ -1,6 +1,7 @@
 """The project's shape: import names, what an import loads, sizes, and the Makefile's targets."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -100,7 +101,15 @@ def make_status(*variables):
     """What `make status` gives Python, an argument a line; nothing is installed for it."""
     is_made = ["-o", ".venv/.installed", "-o", ".cache/assets/.unpacked"]
     command = ["make", "-s", "status", "PY=printf '%s\\n'", *is_made, *variables]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ours = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS", "CONFIG")  # of `make test` itself
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name not in ours},
+    )
 
 
 @pytest.mark.parametrize(
