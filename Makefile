@@ -65,7 +65,7 @@ refresh: $(INPUTS) ## run RUN over a changed catalog; rows of run PREVIOUS whose
 	$(PY) -m jobs.run_all $(OPTIONS) --set $(call quoted,run=$(RUN)) --set $(call quoted,refresh.previous=$(PREVIOUS))
 
 status: $(INPUTS) ## how far a run is, from its folder: running, dead or done
-	$(PY) -m jobs.show_status $(OPTIONS)
+	@$(PY) -m jobs.show_status $(OPTIONS)
 
 catalog: $(INPUTS) ## stage 1: raw files to users, items, interactions
 	$(PY) -m jobs.build_catalog $(OPTIONS)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from jobs import cli
 from pipeline.catalog import Catalog, load_catalog
 from pipeline.config import CatalogSettings, RunConfig
+from pipeline.errors import DataError
 from pipeline.fetched import name_of
 from pipeline.readers import raw_files
 from pipeline.schemas import SPLITS
@@ -36,11 +37,26 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("catalog: up to date, %s", rows)
         return
     catalog = load_catalog(config.catalog)
+    _require_likes(catalog, config.catalog)
     facts = _facts(catalog)
     for name, value in facts.items():
         log.info("%s: %s", name, value)
     for plan in missing:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
+
+
+def _require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
+    """Refuse here what training and the CTR check would stumble over after hours.
+
+    Raises:
+        DataError: no interaction is a like.
+    """
+    if pc.max(catalog.interactions["label"]).as_py() == 0:
+        ratings = pc.min_max(catalog.interactions["rating"]).as_py()
+        raise DataError(
+            f"no rating reaches catalog.positive_rating {settings.positive_rating:g}: ratings run "
+            f"from {ratings['min']:g} to {ratings['max']:g}; lower it"
+        )
 
 
 def _identities(settings: CatalogSettings) -> list[dict[str, Any]]:

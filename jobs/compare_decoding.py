@@ -194,7 +194,9 @@ def _tell(comparison: Mapping[str, Any]) -> None:
         )
     for one in comparison["divergences"]:
         log.info(
-            "%(arm)s leaves plain: %(kind)s %(entity_id)s, token %(position)d, gap %(gap).2g", one
+            "%(arm)s and plain part at token %(position)d of %(kind)s %(entity_id)s, where their "
+            "logits are %(gap).2g apart",
+            one,
         )
 
 

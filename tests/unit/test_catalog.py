@@ -185,6 +185,21 @@ def test_the_job_makes_three_datasets_once_and_anew_when_a_raw_file_changes(
         assert store.require(name).fingerprint != before[name].fingerprint
 
 
+def test_a_catalog_without_likes_is_refused_before_anything_is_written(tmp_path, write):
+    config = RunConfig.model_validate(
+        {
+            "run": "test",
+            "catalog": write(make_tables()).model_copy(update={"positive_rating": 9.0}),
+            "language_model": {"path": "none"},
+            "encoder": {"path": "none"},
+        }
+    )
+    store = Store(tmp_path / "run")
+    with pytest.raises(DataError, match=r"reaches catalog.positive_rating 9: ratings run from \d"):
+        build_catalog.run(config, store)
+    assert store.manifest("users") is None
+
+
 def test_a_job_that_was_cut_short_makes_only_what_is_missing(tmp_path, write):
     config = RunConfig.model_validate(
         {

@@ -1,10 +1,13 @@
 """What steps cost can be measured with any model that the engine runs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from pipeline.engine import profile
 from pipeline.engine.profile import measure_costs
 from pipeline.engine.runner import ModelRunner
 
@@ -31,3 +34,13 @@ def test_a_vocabulary_may_be_smaller_than_the_longest_chain(vocabulary):
     assert table.rows.tolist() == [1, 4]
     assert table.seconds.shape[:2] == (2, 2)
     assert told == [f"measuring step costs, {number} of 4" for number in (1, 2, 3, 4)]
+
+
+def test_a_disturbed_measurement_is_seen_by_its_neighbours(monkeypatch):
+    """Neither shorter contexts nor fewer rows cost more."""
+    curves = iter([[9.0] * 3, [2.0] * 3, [1.0] * 3, [3.0] * 3])
+    monkeypatch.setattr(profile, "_curve", lambda *_: (np.arange(3.0), next(curves)))
+    monkeypatch.setattr(profile, "_extended", lambda _, curve, per_row: np.array(curve))
+    runner = SimpleNamespace(cache=SimpleNamespace(max_length=128))
+    table = measure_costs(runner, 4, 1)  # pyright: ignore[reportArgumentType]
+    assert table.seconds[:, :, 0].tolist() == [[1.0, 2.0], [1.0, 3.0]]
