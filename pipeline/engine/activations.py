@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn.functional import pad
 from transformers.activations import ACT2CLS
 
-_VECTORS = (
-    64  # values; two vectors of any CPU, which torch computes at a time, or several times two
-)
+_VECTORS = 64  # values: two vectors, which torch computes at a time, of whatever CPU
 _SPLIT = 32768  # values that threads share; functions that are split sooner round alike anyway
 _CLASSES = tuple(entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values())
 

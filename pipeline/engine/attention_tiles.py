@@ -8,20 +8,19 @@ instructions.
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
 from pipeline.engine.vector_code import (
     INT,
-    LANE,
     LANES,
+    LINE,
     broadcast,
     compiled,
     load,
     loop_over,
     multiply_add,
     pointer,
+    prefetch,
     same,
     shuffle,
     store,
@@ -30,9 +29,6 @@ from pipeline.engine.vector_code import (
 QUERIES = 3  # of a tile
 KEYS = 4
 WIDE = 4 * LANES  # dimensions of a tile of values, where as many are left
-
-_LINE = 64  # bytes of a cache line
-_SECOND_LEVEL = 2  # the cache to read ahead into
 
 
 def _half_sums(builder: Any, a: Any, b: Any) -> Any:
@@ -119,17 +115,12 @@ def ask(_: Any, address: Any, count: Any) -> tuple[Any, Callable]:
 
     def generate(context: Any, builder: Any, _: Any, args: list[Any]) -> Any:
         address, count = args
-        pointer = ir.IntType(8).as_pointer()
-        signature = ir.FunctionType(ir.VoidType(), [pointer, *[LANE] * 3])
-        prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
-        how = [LANE(0), LANE(_SECOND_LEVEL), LANE(1)]
 
         def turn(place: Any, _: list[Any]) -> list[Any]:
-            line = builder.inttoptr(builder.add(address, place), pointer)
-            builder.call(prefetch, [line, *how])
+            prefetch(builder, builder.add(address, place))
             return []
 
-        loop_over(builder, count, _LINE, [], turn)
+        loop_over(builder, count, LINE, [], turn)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import cfunc, njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pipeline.engine import openmp, vector_code
@@ -28,10 +27,12 @@ from pipeline.engine.vector_code import (
     FLOAT,
     INT,
     LANES,
+    LINE,
     VECTOR,
     broadcast,
     multiply_add,
     name_after,
+    prefetch,
     store,
 )
 
@@ -40,9 +41,7 @@ _TILE = LANES * _VECTORS  # outputs
 _ROWS = 6
 _UNROLL = 4  # inputs per turn of the inner loop
 _ALIGNMENT = 32  # bytes of a vector
-_LINE = 64  # bytes of a cache line; a turn of the inner loop reads _UNROLL of them
-_LINES = 2  # asked for in a turn
-_SECOND_LEVEL = 2  # the cache that a tile fits into
+_LINES = 2  # asked for in a turn of the inner loop, which reads _UNROLL of them
 _OVERLAPPED = 4  # rows from which on reading and computing take turns in two blocks
 
 
@@ -98,7 +97,7 @@ def _loop_over_inputs(
     totals = [builder.phi(VECTOR) for _ in range(len(starts) * _VECTORS)]
     sums: list[Any] = list(totals)
     for line in range(_LINES):
-        _prefetch(builder, builder.add(wanted, INT(line * _LINE)))
+        prefetch(builder, builder.add(wanted, INT(line * LINE)))
     for step in range(_UNROLL):
         here = builder.add(place, INT(step))
         vectors = [_load_vector(builder, tile, here, number) for number in range(_VECTORS)]
@@ -122,15 +121,6 @@ def _load_vector(builder: Any, tile: Any, place: Any, number: int) -> Any:
     offset = builder.add(builder.mul(place, INT(_TILE)), INT(number * LANES))
     address = builder.bitcast(builder.gep(tile, [offset]), VECTOR.as_pointer())
     return builder.load(address, align=_ALIGNMENT)
-
-
-def _prefetch(builder: Any, address: Any) -> None:
-    """Ask for a line of memory, into the second-level cache."""
-    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
-    number = ir.IntType(32)
-    signature = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
-    builder.call(function, [pointer, number(0), number(_SECOND_LEVEL), number(1)])
 
 
 _one, _two, _three, _four, _five, _six = (_row_kernel(rows) for rows in range(1, _ROWS + 1))
@@ -179,12 +169,12 @@ def _product(job: Any) -> None:
     blocks = max((rows + _ROWS - 1) // _ROWS, 2 if rows >= _OVERLAPPED else 1)
     size = (rows + blocks - 1) // blocks
     stride, size_of_tile = num_tiles * _TILE, num_inputs * _TILE * 4
-    reach = _LINES * _LINE if blocks < _UNROLL else _LINE  # all blocks together ask for a tile
+    reach = _LINES * LINE if blocks < _UNROLL else LINE  # all blocks together ask for a tile
     for tile in range(num_tiles * thread // threads, num_tiles * (thread + 1) // threads):
         here = weights + tile * size_of_tile
         for block in range(blocks):
             first = block * size
-            share = size_of_tile + block * size_of_tile // blocks // _LINE * _LINE
+            share = size_of_tile + block * size_of_tile // blocks // LINE * LINE
             _few_rows(
                 min(size, rows - first),
                 here,

@@ -15,6 +15,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 8  # floats of a vector
+LINE = 64  # bytes of a cache line
+_SECOND_LEVEL = 2  # the cache to read ahead into
 
 # Untyped, because a call has not the signature of the function that emits its code.
 compiled: Any = intrinsic
@@ -59,6 +61,14 @@ def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
     signature = ir.FunctionType(VECTOR, [VECTOR] * 3)
     name = f"llvm.fma.v{LANES}f32"
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
+
+
+def prefetch(builder: Any, address: Any) -> None:
+    """Emit a request for a line of memory, into the second-level cache."""
+    line = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    signature = ir.FunctionType(ir.VoidType(), [line.type, *[LANE] * 3])
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
+    builder.call(function, [line, LANE(0), LANE(_SECOND_LEVEL), LANE(1)])
 
 
 def loop_over(
