@@ -11,6 +11,25 @@ from typing import Literal
 
 from jinja2 import Environment, StrictUndefined, Template
 
+# What most frameworks show of an entity, in the midst of their templates.
+USER_FACTS = """\
+{% if attributes or not history %}
+{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
+{% endif %}
+{% if history %}
+Ratings by the {{ person }}, oldest first:
+{% for title, stars in history %}
+{{ title }}, {{ stars }}
+{% endfor %}
+{% endif %}
+"""
+ITEM_FACTS = """\
+{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
+{% for attribute in attributes %}
+{{ attribute }}
+{% endfor %}
+"""
+
 _ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 

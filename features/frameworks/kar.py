@@ -6,7 +6,7 @@ matter in the domain. The whole answer is encoded; there is no loss besides the 
 
 from features.ctr.adaptor import HybridExpertAdaptor
 from features.frameworks.framework import Framework
-from pipeline.templates import Domain, Templates
+from pipeline.templates import ITEM_FACTS, USER_FACTS, Domain, Templates
 
 _DOMAINS = {
     "movie": Domain(
@@ -28,33 +28,28 @@ _GENERAL = Domain(
 
 # The wording was chosen by reading what a 135M model makes of it: it needs a plain order at the
 # end; a colon to complete ("The viewer's taste:") makes it repeat the list.
-_USER_TEXT = """\
+_USER_TEXT = (
+    """\
 Analyze a {{ person }}'s {{ domain }} preferences. Consider: {{ factors }}. \
 Explain briefly which kinds of {{ domain }} the {{ person }} likes and which not, \
 in 3-4 sentences of plain text.
 
-{% if attributes or not history %}
-{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
-{% endif %}
-{% if history %}
-Ratings by the {{ person }}, oldest first:
-{% for title, stars in history %}
-{{ title }}, {{ stars }}
-{% endfor %}
-{% endif %}
-
+"""
+    + USER_FACTS
+    + """
 Describe this {{ person }}'s {{ domain }} preferences now."""
+)
 
-_ITEM_TEXT = """\
+_ITEM_TEXT = (
+    """\
 Describe {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} for a recommender. \
 Cover: {{ factors }}. Write 3-4 sentences of plain text.
 
-{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
-{% for attribute in attributes %}
-{{ attribute }}
-{% endfor %}
-
+"""
+    + ITEM_FACTS
+    + """
 Describe this {{ domain }} now."""
+)
 
 FRAMEWORK = Framework(
     "kar",
