@@ -229,7 +229,7 @@ def _divergences(
     bits to strict ones.
     """
     return [
-        {"batch": batch, "arm": arm} | asdict(divergence) | {"gap": abs(divergence.gap)}
+        {"batch": batch, "arm": arm} | asdict(divergence)
         for (batch, arm, kind), own in measured.outcomes.items()
         if arm in (STRICT, TRANSFORMERS)
         for outcome, plain in zip(own, measured.outcomes[batch, PLAIN, kind], strict=True)

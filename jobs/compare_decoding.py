@@ -180,7 +180,7 @@ def _divergences(
             texts = outcomes[arm, kind][0], outcomes[PLAIN, kind][0]
             for one in leaves_plain(*texts, rows, reference, config):
                 place = {"kind": kind, "entity_id": ids[int(one.key)], "position": one.position}
-                found.append({"arm": arm, **place, "gap": abs(one.gap)})
+                found.append({"arm": arm, **place, "gap": one.gap})
     return found
 
 

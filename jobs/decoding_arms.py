@@ -6,7 +6,7 @@ step costs) it keeps from run to run, as a long job would.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +98,8 @@ def leaves_plain(
     """
     processors = make_processors(config.generation, stop_ids_of(reference))
     compared = [request for request in requests if request.key in outcome.texts]
-    return first_divergences(reference, compared, plain.texts, outcome.texts, processors)
+    found = first_divergences(reference, compared, plain.texts, outcome.texts, processors)
+    return [replace(one, gap=abs(one.gap)) for one in found]
 
 
 def transformers_arm(
