@@ -38,6 +38,7 @@ TASKS = pa.schema(
         ("request_key", pa.string()),
         ("rule", pa.string()),
         ("pool_version", pa.string()),
+        ("asof", pa.int64()),
         ("source_events", pa.int32()),
         ("latest_source", pa.int64()),
     ]
@@ -120,6 +121,7 @@ def make_tasks(
             "request_key": [request_key(key, identity) for key in content],
             "rule": pa.repeat(identity.rule, len(asked)),
             "pool_version": pa.repeat(identity.pool_version, len(asked)),
+            "asof": pa.repeat(prompts.asof, len(asked)),
             "source_events": [prompt.source_events for prompt in asked],
             "latest_source": [prompt.latest_source for prompt in asked],
         }

@@ -47,7 +47,7 @@ class Prompts:
 
     It holds the catalog, not the texts: those of a million users take gigabytes. Only interactions
     whose split is `knowledge` are looked at, whatever the caller hands over: what is asked cannot
-    know a CTR row.
+    know a CTR row. `asof` is the timestamp of the latest of them, 0 if there is none.
 
     Args:
         users: schema USERS.
@@ -77,6 +77,8 @@ class Prompts:
         self._categories = _Categories(items["attributes"])
         past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
         self._history = _History.of(users, items, past)
+        # Groups and pools see all of the past, so a text may owe something to any of it.
+        self.asof: int = pc.max(past["timestamp"]).as_py() or 0
 
     def count(self, kind: Kind) -> int:
         """How many users or items there are."""

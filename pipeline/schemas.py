@@ -67,6 +67,7 @@ KNOWLEDGE = pa.schema(
         ("rule", pa.string()),  # plain | strict | relaxed | sampled
         ("pool_version", pa.string()),
         ("prompt_tokens", pa.int32()),
+        ("asof", pa.int64()),  # timestamp of the latest interaction the run could know, 0 if none
         ("source_events", pa.int32()),  # interactions shown in the prompt
         ("latest_source", pa.int64()),  # timestamp of the latest of them, 0 if none
         ("forward_passes", pa.int32()),
@@ -95,7 +96,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "interactions": (INTERACTIONS, 1),
     "embeddings": (EMBEDDINGS, 1),
     "groups": (GROUPS, 1),
-    "knowledge": (KNOWLEDGE, 4),
+    "knowledge": (KNOWLEDGE, 5),
     "features": (FEATURES, 1),
 }
 

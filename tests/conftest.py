@@ -177,6 +177,8 @@ class Letters:
 class _Given:
     """Stands in for `Prompts`."""
 
+    asof = 120
+
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.made = [Prompt("item", name, text, 3, 99) for name, text in texts.items()]
 

@@ -118,6 +118,8 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
     assert rows["error"].to_pylist()[::2] == ["", ""]
     assert "50 tokens" in rows["error"][1].as_py()
     assert rows["prompt_tokens"].to_pylist() == [5, 50, 10]
+    seen = rows.select(["asof", "source_events", "latest_source"])
+    assert seen.to_pylist() == [{"asof": 120, "source_events": 3, "latest_source": 99}] * 3
 
 
 def test_a_lost_row_is_noticed(tasks_for, letters):

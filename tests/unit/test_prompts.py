@@ -111,6 +111,13 @@ def test_titles_and_ratings_that_only_ctr_rows_know_are_in_no_user_prompt():
     assert (prompts["v"].source_events, prompts["v"].latest_source) == (1, 50)
 
 
+@pytest.mark.parametrize(("past", "asof"), [([(3, "knowledge"), (7, "knowledge")], 7), ([], 0)])
+def test_the_latest_of_the_past_is_how_much_a_run_could_know(past, asof):
+    rows = [("u", "i0", 3.0, time, split) for time, split in [*past, (9, "train"), (11, "test")]]
+    tables = make_users(u={}), make_items("A"), make_interactions(*rows)
+    assert Prompts(*tables, MOVIE, KAR).asof == asof
+
+
 rows_of_any_split = st.lists(
     st.tuples(
         st.sampled_from("uvw"),
