@@ -258,6 +258,7 @@ class RunConfig(Settings):
     drafts: DraftSettings = DraftSettings()
     pools: PoolSettings = PoolSettings()
     refresh: RefreshSettings = RefreshSettings()
+    plain_run: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # decoded plain or strict
     encoder: EncoderSettings
     ctr: CtrSettings = CtrSettings()
     comparison: ComparisonSettings = ComparisonSettings()
@@ -267,11 +268,13 @@ class RunConfig(Settings):
     cluster: ClusterSettings = ClusterSettings()
 
     @model_validator(mode="after")
-    def _a_refresh_has_two_runs(self) -> "RunConfig":
-        if self.refresh.previous == self.run:
-            raise ValueError(
-                f"refresh.previous is {self.run!r}, the run itself; give this run another name"
-            )
+    def _other_runs_are_others(self) -> "RunConfig":
+        others = {"refresh.previous": self.refresh.previous, "plain_run": self.plain_run}
+        for key, name in others.items():
+            if name == self.run:
+                raise ValueError(
+                    f"{key} is {self.run!r}, the run itself; give this run another name"
+                )
         return self
 
     @model_validator(mode="after")

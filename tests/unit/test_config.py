@@ -236,3 +236,10 @@ def test_settings_cannot_be_changed_after_loading(load):
 )
 def test_values_that_only_look_right_are_refused(complaint, override):
     assert override.partition("=")[0] in complaint(override)
+
+
+def test_plain_texts_to_compare_with_are_another_run_s(load, complaint):
+    assert load().plain_run is None
+    assert load("plain_run=strict-1").plain_run == "strict-1"
+    assert "plain_run is 'test', the run itself" in complaint("plain_run=test")
+    assert "plain_run" in complaint("plain_run=../elsewhere")
