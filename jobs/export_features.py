@@ -14,7 +14,7 @@ from typing import Any
 
 from features.export import FEAST, FORMAT, FUXICTR, write_feast, write_fuxictr
 from jobs import cli
-from jobs.check_ctr import INPUTS, load_inputs
+from jobs.fit_models import INPUTS, load_inputs
 from jobs.waves import require_own_framework
 from pipeline.config import RunConfig
 from pipeline.store import Store

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from features.provenance import unit_of
 from jobs import cli
+from jobs.encode_controls import dataset_of, wanted
 from jobs.lease import holder
 from jobs.remote_log import RUN_LOG
 from jobs.waves import (
@@ -36,7 +37,9 @@ def datasets(config: RunConfig) -> list[str]:
         by_wave += [pools_name(wave)] if wave_has_pools(config, wave) else []
         by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
-    return [*before, *by_wave, "knowledge", "comparison", "features", "ctr", "report"]
+    controls = [dataset_of(name) for name in wanted(config)]
+    after = ["knowledge", "comparison", "features", *controls, "fits", "ctr", "report"]
+    return [*before, *by_wave, *after]
 
 
 def run(config: RunConfig, store: Store) -> int:

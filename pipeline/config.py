@@ -6,11 +6,11 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
 from pipeline.locations import Location, ModelLocation
-from pipeline.settings import Choices, Count, Positive, Settings, Share
+from pipeline.settings import Choices, Count, Positive, Settings, Share, without_repeats
 
 _RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
@@ -150,23 +150,31 @@ class EncoderSettings(Settings):
 
 
 class CtrSettings(Settings):
-    """The CTR check."""
+    """The CTR check; `features.ctr.arms` says what its arms are."""
 
     models: Choices[Literal["lr", "deepfm", "xdeepfm", "autoint", "din", "dcnv2"]] = [
         "din",
         "dcnv2",
     ]
+    # Beside base, knowledge and shuffled, and plain where `plain_run` names its run.
+    controls: Annotated[
+        list[Literal["zeros", "raw_text", "history", "canary"]], AfterValidator(without_repeats)
+    ] = ["zeros", "raw_text", "history", "canary"]
     seeds: Annotated[int, Field(ge=2, le=100)] = 5
     max_epochs: Count = 20
     patience: Count = 2
     batch_size: Count = 512
-    learning_rate: Positive = 1e-3
+    # Every arm of every model takes what is best on its validation rows, by its first seed.
+    learning_rates: Choices[Positive] = [1e-3]
+    dropouts: Choices[Annotated[float, Field(ge=0.0, lt=1.0)]] = [0.0, 0.5]  # of adapted knowledge
     weight_decay: Annotated[float, Field(ge=0.0)] = 1e-5
     embedding_dim: Count = 32
     adaptor_dim: Count = 32
     history_length: Count = 20
     bootstrap: Annotated[int, Field(ge=100)] = 2000
     min_auc_gain: float | None = None  # no model gains as much: exit code 5
+    lossless_margin: Positive = 1e-3  # AUC that acceleration may cost and be called lossless
+    require_lossless: bool = False  # no model shows that it is: exit code 5
 
 
 class ComparisonSettings(Settings):

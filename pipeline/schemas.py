@@ -90,6 +90,20 @@ FEATURES = pa.schema(
     ]
 )
 
+# Every model that the check trained; its scores make the result, and any other comparison.
+FITS = pa.schema(
+    [
+        ("model", pa.string()),
+        ("arm", pa.string()),
+        ("seed", pa.int64()),
+        ("learning_rate", pa.float64()),
+        ("dropout", pa.float64()),
+        ("valid_auc", pa.float64()),  # of the epoch kept
+        ("epochs", pa.int32()),
+        ("probabilities", pa.list_(pa.float32())),  # of the test rows, in order
+    ]
+)
+
 SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "users": (USERS, 1),
     "items": (ITEMS, 1),
@@ -98,6 +112,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "groups": (GROUPS, 1),
     "knowledge": (KNOWLEDGE, 5),
     "features": (FEATURES, 1),
+    "fits": (FITS, 1),
 }
 
 

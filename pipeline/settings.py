@@ -10,13 +10,14 @@ Positive = Annotated[float, Field(gt=0.0)]
 Choice = TypeVar("Choice")
 
 
-def _without_repeats(values: list[Choice]) -> list[Choice]:
+def without_repeats(values: list[Choice]) -> list[Choice]:
+    """A setting that lists values, each once."""
     if len(set(values)) < len(values):
         raise ValueError("a value stands twice")
     return values
 
 
-Choices = Annotated[list[Choice], Field(min_length=1), AfterValidator(_without_repeats)]
+Choices = Annotated[list[Choice], Field(min_length=1), AfterValidator(without_repeats)]
 
 
 class Settings(BaseModel):

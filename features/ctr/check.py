@@ -1,24 +1,21 @@
-"""Does knowledge help a CTR model? Train with and without it, on several seeds, and compare.
+"""Does knowledge help a CTR model, and is it as good as plainly decoded? Arms on equal terms.
 
-Arms: `base` (no knowledge), `knowledge`, and `shuffled`, the placebo: same vectors, wrong owners.
-`base` has no adaptor and no loss of a framework, the placebo has no such loss: where that loss
-teaches ids (RLMRec's does), it would draw them toward the texts of others, and the placebo would do
-harm. All else is equal. The validation part alone decides when to stop.
+Each arm of each model tries the same settings with its first seed, and keeps the one with the best
+validation AUC; then all seeds are trained with it. Test rows decide nothing.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
-from features.ctr.auxiliary import AuxiliaryLoss
+from features.ctr import verdict
+from features.ctr.arms import BASE, CANARY, KNOWLEDGE, PLAIN, SHUFFLED
+from features.ctr.bootstrap import difference, resample
 from features.ctr.data import CtrData
-from features.ctr.join import KnowledgeVectors
 from features.ctr.metrics import (
     auc,
     calibration_error,
@@ -26,165 +23,41 @@ from features.ctr.metrics import (
     gauc,
     gauc_coverage,
     logloss,
-    paired_difference,
 )
-from features.ctr.models import MODELS
-from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
 from features.ctr.slices import slice_aucs, slices_of
-from features.ctr.verdict import verdict
-from features.frameworks import framework_named
+from features.ctr.training import Fit, Task, Trial
 from pipeline.config import CtrSettings
-from pipeline.errors import ConfigError
-
-ARMS = ("base", "knowledge", "shuffled")
-_SCORED_ROWS = 8192  # per forward pass without gradients
 
 
-@dataclass(frozen=True)
-class Fit:
-    """One trained model."""
-
-    model: str
-    arm: str
-    seed: int
-    test_probabilities: np.ndarray  # (test rows,) float32
-    valid_auc: float  # of the epoch kept
-    epochs: int  # trained, those after the kept one included
+def first_tasks(settings: CtrSettings, arms: Iterable[str], seed: int) -> list[Task]:
+    """Every setting of every arm, with the first seed."""
+    trials = [Trial(*pair) for pair in product(settings.learning_rates, settings.dropouts)]
+    return [Task(*parts[:2], seed, parts[2]) for parts in product(settings.models, arms, trials)]
 
 
-def fit_one(
-    data: CtrData,
-    vectors: KnowledgeVectors,
-    settings: CtrSettings,
-    model: str,
-    arm: str,
-    seed: int,
-    framework: str = "kar",
-) -> Fit:
-    """Train one model until validation AUC stops rising, and score the test rows with the best.
-
-    A seed decides initial weights, order of rows and the placebo; one seed gives one result, to
-    the bit. Trains on one CPU thread.
-
-    Raises:
-        ConfigError: training diverged.
-    """
-    if arm == "shuffled":
-        vectors = vectors.shuffled(seed)
-    with _reproducible(seed):
-        known = None if arm == "base" else vectors
-        network, auxiliary = build_network(data, known, settings, model, framework)
-        if arm == "shuffled":
-            auxiliary = None
-        valid_auc, epochs = _train(network, auxiliary, data, settings, seed)
-        test = _probabilities(network, data, data.splits["test"])
-    return Fit(model, arm, seed, test, valid_auc, epochs)
+def tuned(fits: Iterable[Fit]) -> dict[tuple[str, str], Task]:
+    """Of each model and arm the task with the best validation AUC, the first among equals."""
+    best: dict[tuple[str, str], Fit] = {}
+    for fit in fits:
+        key = fit.task.model, fit.task.arm
+        if key not in best or fit.valid_auc > best[key].valid_auc:
+            best[key] = fit
+    return {key: fit.task for key, fit in best.items()}
 
 
-def build_network(
-    data: CtrData,
-    vectors: KnowledgeVectors | None,
-    settings: CtrSettings,
-    model: str,
-    framework: str = "kar",
-) -> tuple[nn.Module, AuxiliaryLoss | None]:
-    """An untrained model, and its framework's own loss, if there is one.
-
-    A model that embeds nothing has no vectors that text could be aligned with.
-    """
-    dim, chosen = settings.embedding_dim, framework_named(framework)
-    rows = RowInput(data, dim)
-    if vectors is None:
-        return MODELS[model](rows, dim, None), None
-    knowledge = KnowledgeInput(vectors, settings.adaptor_dim, chosen.adaptor)
-    network: nn.Module = MODELS[model](rows, dim, knowledge)
-    if chosen.auxiliary is None or rows not in set(network.modules()):
-        return network, None
-    loss = chosen.auxiliary(settings.adaptor_dim, dim)
-    return network, AuxiliaryLoss(rows, knowledge, loss, chosen.auxiliary_weight)
+def chosen(fits: Sequence[Fit], seed: int) -> list[Fit]:
+    """The fits with the setting that is best by the first seed."""
+    best = tuned(fit for fit in fits if fit.task.seed == seed)
+    return [fit for fit in fits if fit.task.trial == best[fit.task.model, fit.task.arm].trial]
 
 
-def _train(
-    network: nn.Module,
-    auxiliary: AuxiliaryLoss | None,
-    data: CtrData,
-    settings: CtrSettings,
-    seed: int,
-) -> tuple[float, int]:
-    """Train in place, leave the best epoch's weights; its validation AUC, and epochs trained."""
-    optimizer = torch.optim.AdamW(
-        [*network.parameters(), *(auxiliary.parameters() if auxiliary else ())],
-        lr=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-    rng = np.random.default_rng(seed)
-    valid = data.splits["valid"]
-    best_auc, best_epoch, best_state = -math.inf, 0, network.state_dict()
-    epoch = 0
-    for epoch in range(1, settings.max_epochs + 1):
-        _train_epoch(network, auxiliary, data, optimizer, settings.batch_size, rng)
-        scores = _probabilities(network, data, valid)
-        if not np.isfinite(scores).all():
-            raise ConfigError("a CTR model diverged; lower ctr.learning_rate")
-        valid_auc = auc(data.labels[valid], scores)
-        if valid_auc > best_auc:
-            best_auc, best_epoch = valid_auc, epoch
-            best_state = {name: value.clone() for name, value in network.state_dict().items()}
-        elif epoch - best_epoch >= settings.patience:
-            break
-    network.load_state_dict(best_state)
-    return best_auc, epoch
-
-
-def _train_epoch(
-    network: nn.Module,
-    auxiliary: AuxiliaryLoss | None,
-    data: CtrData,
-    optimizer: torch.optim.Optimizer,
-    batch_size: int,
-    rng: np.random.Generator,
-) -> None:
-    network.train()
-    order = rng.permutation(data.splits["train"])
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        batch, labels = make_batch(data, rows), torch.from_numpy(data.labels[rows])
-        loss = nn.functional.binary_cross_entropy_with_logits(network(batch), labels)
-        if auxiliary is not None:
-            loss = loss + auxiliary(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-@torch.inference_mode()
-def _probabilities(network: nn.Module, data: CtrData, rows: np.ndarray) -> np.ndarray:
-    """(rows,) float32."""
-    network.eval()
-    parts = [
-        torch.sigmoid(network(make_batch(data, rows[start : start + _SCORED_ROWS])))
-        for start in range(0, len(rows), _SCORED_ROWS)
+def other_tasks(best: Mapping[tuple[str, str], Task], settings: CtrSettings) -> list[Task]:
+    """The tasks of all seeds but the first, seed by seed."""
+    return [
+        task._replace(seed=task.seed + number)
+        for number in range(1, settings.seeds)
+        for task in best.values()
     ]
-    return torch.cat(parts).numpy()
-
-
-@contextmanager
-def _reproducible(seed: int) -> Iterator[None]:
-    """Seeded, deterministic kernels, one thread; the caller's state comes back afterwards."""
-    threads, was_deterministic = (
-        torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        torch.set_num_threads(1)
-        torch.use_deterministic_algorithms(True)
-        try:
-            yield
-        finally:
-            torch.use_deterministic_algorithms(was_deterministic)
-            torch.set_num_threads(threads)
 
 
 def summarise(
@@ -193,17 +66,19 @@ def summarise(
     """Metrics of every model and arm, and what knowledge gained, as plain JSON values.
 
     Arms are compared seed by seed, on the same bootstrap draws: a gain is the difference of two
-    arms' mean AUC. A number that cannot be had is null, and `reason` says why.
+    arms' mean AUC. A number that cannot be had is null, and `reason` says why. `fits` may hold
+    those of settings that were not chosen.
     """
-    test = data.splits["test"]
+    test, fits = data.splits["test"], chosen(fits, seed)
     return {
         "rows": {name: len(rows) for name, rows in data.splits.items()},
         "test_users": len(np.unique(data.users[test])),
         "gauc_coverage": gauc_coverage(data.labels[test], data.users[test]),
         "slices": slices_of(data),
         "models": {
-            model: _summary_of([fit for fit in fits if fit.model == model], data, settings, seed)
+            model: _summary_of(of_model, data, settings, seed)
             for model in settings.models
+            if (of_model := [fit for fit in fits if fit.task.model == model])
         },
         "seeds": settings.seeds,
     }
@@ -214,26 +89,33 @@ def _summary_of(
 ) -> dict[str, Any]:
     test = data.splits["test"]
     labels, users = data.labels[test], data.users[test]
-    fits = sorted(fits, key=lambda fit: fit.seed)  # a mean in another order is another number
+    fits = sorted(fits, key=lambda fit: fit.task.seed)  # a mean in another order is another number
     scores = {
-        arm: np.stack([fit.test_probabilities for fit in fits if fit.arm == arm]) for arm in ARMS
+        arm: np.stack([fit.test_probabilities for fit in fits if fit.task.arm == arm])
+        for arm in dict.fromkeys(fit.task.arm for fit in fits)
     }  # (seeds, test rows)
-    gain, over_shuffled = (
-        _without_nan(
-            asdict(
-                paired_difference(
-                    labels, scores[arm], scores["knowledge"], users, settings.bootstrap, seed
-                )
-            )
-        )
-        for arm in ("base", "shuffled")
-    )
+    drawn = {
+        arm: resample(labels, rows, users, settings.bootstrap, seed) for arm, rows in scores.items()
+    }
+
+    def gain(arm: str, over: str) -> dict[str, Any]:
+        return _without_nan(asdict(difference(drawn[over], drawn[arm])))
+
+    gains = {arm: gain(arm, BASE) for arm in scores if arm != BASE}
+    over_shuffled = gain(KNOWLEDGE, SHUFFLED)
+    over_plain = gain(KNOWLEDGE, PLAIN) if PLAIN in drawn else None
+    power = verdict.power(gains.get(CANARY))
     return {
-        "arms": {arm: _arm_metrics(labels, scores[arm], users) for arm in ARMS},
+        "arms": {arm: _arm_metrics(labels, rows, users) for arm, rows in scores.items()},
+        "settings": {fit.task.arm: fit.task.trial._asdict() for fit in fits},
         "slices": slice_aucs(data, scores),
-        "gain": gain,
+        "gains": gains,
+        "gain": gains[KNOWLEDGE],
         "gain_over_shuffled": over_shuffled,
-        "verdict": verdict(gain, over_shuffled),
+        "gain_over_plain": over_plain,
+        "power": power,
+        "verdict": verdict.helps(gains[KNOWLEDGE], over_shuffled),
+        "lossless": verdict.lossless(over_plain, settings.lossless_margin, len(np.unique(users))),
     }
 
 

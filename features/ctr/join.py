@@ -26,11 +26,6 @@ class KnowledgeVectors:
     users: np.ndarray  # (users, width + 1) float32
     items: np.ndarray  # (items, width + 1) float32
 
-    def shuffled(self, seed: int) -> "KnowledgeVectors":
-        """The placebo: vectors change owners within their kind, those without stay without."""
-        rng = np.random.default_rng(seed)
-        return KnowledgeVectors(_permuted(self.users, rng), _permuted(self.items, rng))
-
     def coverage(self, data: CtrData, split: str) -> dict[str, float]:
         """Share of the rows of `split` whose user, and whose item, has a vector."""
         rows = data.splits[split]
@@ -49,6 +44,11 @@ def join_vectors(data: CtrData, features: pa.Table, knowledge: pa.Table) -> Know
     """
     require_past_only(data, knowledge)
     require_provenance(features, knowledge)
+    return vectors_of(data, features)
+
+
+def vectors_of(data: CtrData, features: pa.Table) -> KnowledgeVectors:
+    """Vectors of all entities of the catalog, of which nobody says when they were written."""
     trained = data.splits["train"]
     return KnowledgeVectors(
         _kind_vectors(features, "user", data.user_ids, data.users[trained]),
@@ -123,10 +123,3 @@ def _kind_vectors(
         vectors[is_there, :-1] = (vectors[is_there, :-1] - reference.mean(axis=0)) / deviation
     vectors[~is_there, -1] = 1.0
     return vectors
-
-
-def _permuted(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    owners = np.flatnonzero(vectors[:, -1] == 0)
-    moved = vectors.copy()
-    moved[owners] = vectors[rng.permutation(owners)]
-    return moved

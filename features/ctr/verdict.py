@@ -1,6 +1,8 @@
-"""What a measured gain means, in words.
+"""What measured differences mean, in words: does knowledge help, and is acceleration lossless?
 
-A gain is a `Difference` as plain values, as ctr.json has it: a number that is not known is None.
+A difference is a `Difference` as plain values, as ctr.json has it: a number that is not known is
+None. *Helps* is a test of superiority, to models without knowledge and to the placebo; *lossless*
+one of non-inferiority to plainly decoded knowledge, within a margin set beforehand.
 """
 
 from collections.abc import Mapping
@@ -9,6 +11,7 @@ from typing import Any
 Gain = Mapping[str, Any]
 
 BETTER, WORSE, UNKNOWN = "better", "worse", "no evidence either way"
+LOSSLESS, NOT_LOSSLESS = "lossless", "not lossless"
 
 
 def outcome(gain: Gain, over_shuffled: Gain) -> str:
@@ -20,15 +23,56 @@ def outcome(gain: Gain, over_shuffled: Gain) -> str:
     return UNKNOWN
 
 
-def verdict(gain: Gain, over_shuffled: Gain) -> str:
+def helps(gain: Gain, over_shuffled: Gain) -> str:
     """One plain sentence; what shuffled text brings as well is no evidence about the text."""
     if gain["reason"]:
         return f"no evidence: {gain['reason']}"
     return _about_auc(gain, over_shuffled) + _about_logloss(gain)
 
 
+def power(canary: Gain | None) -> str:
+    """Whether the check can see at all: it has to gain by a profile of what test users like."""
+    if canary is None:
+        return "unknown: the check has no canary"
+    if canary["reason"]:
+        return f"none: {canary['reason']}"
+    found = _interval(canary)
+    if _is_above(canary, ""):
+        return f"the canary trips: {found} by a profile that knows the test rows"
+    return f"none: {found} even by a profile that knows the test rows, so no verdict means much"
+
+
+def lossless(over_plain: Gain | None, margin: float, users: int) -> str:
+    """One sentence about knowledge against plainly decoded knowledge.
+
+    Args:
+        over_plain: its AUC less that of plain decoding's; None if no run has that.
+        margin: what it may lose.
+        users: of the test rows.
+    """
+    if over_plain is None:
+        return "not measured: plain_run names no run that was decoded plainly"
+    if over_plain["reason"]:
+        return f"not enough data to say: {over_plain['reason']}"
+    found = _interval(over_plain)
+    if over_plain["low"] > -margin:
+        return f"{LOSSLESS}: {found}, not worse than plain decoding by {margin:g}"
+    if over_plain["high"] < -margin:
+        return f"{NOT_LOSSLESS}: {found}, worse than plain decoding by more than {margin:g}"
+    # The interval shrinks with the root of the users; that of seeds shrinks with more seeds.
+    needed = float(f"{users * (over_plain['mde'] / margin) ** 2:.2g}")
+    return (
+        f"not enough data to say: {found}; within {margin:g} it would take some {needed:,.0f} test "
+        f"users instead of {users:,}, or less where more seeds help"
+    )
+
+
+def _interval(gain: Gain) -> str:
+    return f"AUC {gain['auc']:+.4f}, 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
+
+
 def _about_auc(gain: Gain, over_shuffled: Gain) -> str:
-    interval = f"AUC {gain['auc']:+.4f}, 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
+    interval = _interval(gain)
     word = outcome(gain, over_shuffled)
     if word == UNKNOWN:
         return f"no evidence at this size; AUC differences above {gain['mde']:.4f} would be seen"

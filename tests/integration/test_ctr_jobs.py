@@ -2,14 +2,16 @@
 
 import json
 import logging
-from itertools import product
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs import check_ctr, encode_features
+from features.ctr.training import fit_one
+from jobs import check_ctr, encode_features, fit_models
+from jobs.show_status import datasets
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, DataError
 from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, KNOWLEDGE, USERS, with_vector_width
@@ -85,7 +87,7 @@ def local(tmp_path, monkeypatch):
     encoder.mkdir()
     (encoder / "model.safetensors").write_bytes(b"weights")
     monkeypatch.setattr(encode_features, "_encoded_blocks", blocks_of_ten)
-    return config(tmp_path, encoder=encoder)
+    return config(tmp_path, encoder=encoder, controls=[], seeds=2, dropouts=[0.0])
 
 
 def blocks_of_ten(config, knowledge):
@@ -119,7 +121,14 @@ def test_features_then_ctr_then_nothing_left_to_do(store, caplog, monkeypatch):
     result = json.loads((store.path("ctr") / "ctr.json").read_text())
     assert result == store.require("ctr").facts
     assert result["rows"] == {"train": 100, "valid": 50, "test": 50}
-    assert result["models"]["dcnv2"]["arms"].keys() == {"base", "knowledge", "shuffled"}
+    assert list(result["models"]["dcnv2"]["arms"]) == [
+        *("base", "zeros", "raw_text", "history", "canary", "knowledge", "shuffled")
+    ]
+    assert len(store.read("fits")) == 7 * 3  # two settings with the first seed, one with the other
+    assert store.read("controls/history/features")["entity_id"].equals(
+        store.read("features")["entity_id"]
+    )
+    assert {"controls/raw_text/features", "fits", "ctr"} < set(datasets(settings))
     assert result["coverage"]["item"] == 1.0 > result["coverage"]["user"] > 0.8
 
     with caplog.at_level(logging.INFO), pytest.raises(CheckError):
@@ -184,20 +193,76 @@ def test_malformed_answers_are_counted_and_free_text_cannot_be(store, local):
 
 
 def test_a_check_names_its_framework_and_one_of_another_is_made_anew(store, local, monkeypatch):
-    fitted = []
-
-    def fits(data, vectors, config):
-        fitted.append(config.framework)
-        for number, arm in product((config.seed, config.seed + 1), check_ctr.ARMS):
-            yield check_ctr.fit_one(
-                data, vectors, config.ctr, "dcnv2", arm, number, config.framework
-            )
-
-    monkeypatch.setattr(check_ctr, "_fits", fits)
-    monkeypatch.setattr(check_ctr, "start_ray", lambda _: None)
+    monkeypatch.setattr(fit_models, "_Trainer", Trainer)
     encode_features.run(local, store)
     for name in ("kar", "trawl", "trawl"):
         check_ctr.run(local.model_copy(update={"framework": name}), store)
         assert store.require("ctr").facts["framework"] == name
-        assert store.require("ctr").settings["framework"] == name
-    assert fitted == ["kar", "trawl"]
+        assert store.require("fits").settings["framework"] == name
+    assert [task.arm for task in Trainer.trained] == ["base", "knowledge", "shuffled"] * 4
+
+
+class Trainer:
+    """Fits without Ray."""
+
+    trained: ClassVar[list] = []
+
+    def __init__(self, data, arms, config, total):
+        self.data, self.arms, self.config = data, arms, config
+
+    def train(self, tasks, stored):
+        for task in tasks:
+            yield fit_one(
+                self.data, self.arms[task.arm], task, self.config.ctr, self.config.framework
+            )
+            self.trained.append(task)
+
+
+def test_a_killed_check_goes_on_after_the_stored_fits(store, local, monkeypatch):
+    class Killed(Trainer):
+        trained: ClassVar[list] = []
+
+        def train(self, tasks, stored):
+            for fit in super().train(tasks, stored):
+                if len(self.trained) == 4:
+                    raise KeyboardInterrupt
+                yield fit
+
+    class GoesOn(Trainer):
+        trained: ClassVar[list] = []
+
+    encode_features.run(local, store)
+    monkeypatch.setattr(fit_models, "_Trainer", Killed)
+    with pytest.raises(KeyboardInterrupt):
+        check_ctr.run(local, store)
+    assert store.manifest("fits") is None
+    monkeypatch.setattr(fit_models, "_Trainer", GoesOn)
+    check_ctr.run(local, store)
+    assert store.read("fits").num_rows == 6
+    assert len(GoesOn.trained) == 2  # of the four trained before, all are stored
+    assert store.require("ctr").facts["models"]["dcnv2"]["arms"].keys() == {
+        *("base", "knowledge", "shuffled")
+    }
+
+
+def test_plainly_decoded_knowledge_is_an_arm_and_decides_whether_speed_costs(
+    store, local, monkeypatch
+):
+    monkeypatch.setattr(fit_models, "_Trainer", Trainer)
+    plain = Store(store.root.parent / "plain")
+    for made in (store, plain):
+        if made is plain:
+            write_catalog(plain)
+            write_knowledge(plain)
+        encode_features.run(local, made)
+    settings = local.model_copy(update={"plain_run": "plain", "artifacts": store.root.parent})
+    check_ctr.run(settings, store)
+    model = store.require("ctr").facts["models"]["dcnv2"]
+    assert "plain" in model["arms"]
+    # The same text is the same arm to the bit.
+    assert model["arms"]["plain"] == model["arms"]["knowledge"]
+    assert model["gain_over_plain"]["auc"] == 0.0
+    assert model["lossless"].startswith("lossless: AUC +0.0000")
+    missing = local.model_copy(update={"plain_run": "nowhere", "artifacts": store.root.parent})
+    with pytest.raises(DataError, match="nowhere"):
+        check_ctr.run(missing, store)

@@ -161,7 +161,7 @@ def test_overrides_are_yaml_and_may_open_new_sections(load):
         "seed=7",
         "catalog.max_items=",
         "ctr.models=[din]",
-        "ctr.learning_rate=1e-3",
+        "ctr.learning_rates=[1e-3]",
         "groups.user_attributes=[age, gender]",
         "catalog.split.protocol = global_time",
         "prompts.domain=a=b",
@@ -169,7 +169,7 @@ def test_overrides_are_yaml_and_may_open_new_sections(load):
     assert config.seed == 7
     assert config.catalog.max_items is None
     assert config.ctr.models == ["din"]
-    assert config.ctr.learning_rate == pytest.approx(1e-3)
+    assert config.ctr.learning_rates == [pytest.approx(1e-3)]
     assert config.groups.user_attributes == ["age", "gender"]
     assert config.catalog.split.protocol == "global_time"
     assert config.prompts.domain == "a=b"

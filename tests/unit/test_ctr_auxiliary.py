@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from features.ctr import check
+from features.ctr import training
 from features.ctr.adaptor import HybridExpertAdaptor
+from features.ctr.arms import make_arms
 from features.ctr.auxiliary import AuxiliaryLoss
-from features.ctr.check import build_network, fit_one
 from features.ctr.data import CtrData
 from features.ctr.fields import Fields
 from features.ctr.join import KnowledgeVectors
 from features.ctr.models import MODELS
 from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
+from features.ctr.training import Task, Trial, build_network
 from features.frameworks import REGISTRY, framework_named
 from pipeline.config import CtrSettings
 
@@ -52,6 +53,13 @@ def vectors(without=()):
     users[:, -1] = items[:, -1] = 0.0
     items[list(without)] = [0.0] * WIDTH + [1.0]
     return KnowledgeVectors(users, items)
+
+
+def fit_one(data, vectors, settings, model, arm, seed, framework="kar"):
+    """A fit with the first of the settings."""
+    task = Task(model, arm, seed, Trial(settings.learning_rates[0], settings.dropouts[0]))
+    arms = make_arms(data, vectors, {}, None)
+    return training.fit_one(data, arms[arm], task, settings, framework)
 
 
 class Spy(nn.Module):
@@ -154,7 +162,9 @@ def test_the_bridge_of_a_loss_is_trained_with_the_network(name):
     network, auxiliary = build_network(data(), vectors(), wide, "dcnv2", name)
     bridge = list(auxiliary.parameters())
     before = [parameter.clone() for parameter in bridge]
-    check._train(network, auxiliary, data(), wide, 0)
+    training._train(
+        network, auxiliary, data(), wide, Task("dcnv2", "knowledge", 0, Trial(1e-3, 0.0))
+    )
     assert len(bridge) == 4
     assert not any(torch.equal(*pair) for pair in zip(before, bridge, strict=True))
 

@@ -10,11 +10,15 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
-from features.ctr.check import ARMS, fit_one, summarise
+from features.ctr import training
+from features.ctr.arms import make_arms, shuffled
+from features.ctr.bootstrap import Difference
+from features.ctr.check import chosen, first_tasks, other_tasks, summarise, tuned
 from features.ctr.data import make_ctr_data
 from features.ctr.join import join_vectors
-from features.ctr.metrics import Difference, calibration_error
-from features.ctr.verdict import outcome, verdict
+from features.ctr.metrics import calibration_error
+from features.ctr.training import Task, Trial
+from features.ctr.verdict import helps, lossless, outcome, power
 from jobs.check_ctr import require_gain
 from pipeline.config import CtrSettings
 from pipeline.errors import CheckError
@@ -25,13 +29,22 @@ SETTINGS = CtrSettings(
     seeds=2,
     max_epochs=8,
     batch_size=128,
-    learning_rate=3e-3,
+    learning_rates=[3e-3],
+    dropouts=[0.0],
     embedding_dim=8,
     adaptor_dim=8,
     history_length=4,
     bootstrap=300,
 )
+ARMS = ("base", "knowledge", "shuffled")
 NUM_USERS, NUM_ITEMS, WIDTH = 40, 150, 6
+
+
+def fit_one(data, vectors, settings, model, arm, seed, framework="kar"):
+    """A fit with the first of the settings."""
+    task = Task(model, arm, seed, Trial(settings.learning_rates[0], settings.dropouts[0]))
+    arms = make_arms(data, vectors, {}, None)
+    return training.fit_one(data, arms[arm], task, settings, framework)
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +96,13 @@ def fits(planted):
     ]
 
 
+def with_seed(fit, seed, test_probabilities):
+    task = fit.task._replace(seed=seed)
+    return replace(fit, task=task, test_probabilities=test_probabilities)
+
+
 def of(model, arm, fits):
-    return [fit for fit in fits if (fit.model, fit.arm) == (model, arm)]
+    return [fit for fit in fits if (fit.task.model, fit.task.arm) == (model, arm)]
 
 
 def test_a_planted_signal_is_found_and_the_placebo_finds_nothing(planted, fits):
@@ -103,7 +121,7 @@ def test_a_planted_signal_is_found_and_the_placebo_finds_nothing(planted, fits):
 def test_vectors_that_say_nothing_are_no_evidence(planted):
     data, vectors = planted
     settings = SETTINGS.model_copy(update={"models": ["dcnv2"]})
-    noise = vectors.shuffled(77)
+    noise = shuffled(vectors, data, 77)
     fits = [fit_one(data, noise, settings, "dcnv2", arm, seed) for arm in ARMS for seed in (0, 1)]
     result = summarise(data, fits, settings, seed=0)["models"]["dcnv2"]
     assert result["verdict"].startswith("no evidence at this size")
@@ -136,7 +154,7 @@ def test_a_fit_leaves_the_state_of_torch_alone(planted):
 
 def test_the_best_epoch_is_kept(planted):
     data, vectors = planted
-    eager = SETTINGS.model_copy(update={"learning_rate": 0.02, "max_epochs": 12, "patience": 3})
+    eager = SETTINGS.model_copy(update={"learning_rates": [0.02], "max_epochs": 12, "patience": 3})
     long = fit_one(data, vectors, eager, "dcnv2", "base", 0)
     kept = long.epochs - eager.patience
     assert 0 < kept < eager.max_epochs - eager.patience  # it stopped early, or this tests nothing
@@ -181,10 +199,10 @@ def test_the_summary_is_plain_json_and_counts_rows(planted, fits):
 def test_the_order_in_which_fits_finish_changes_nothing(planted, fits):
     rng = np.random.default_rng(0)
     more = [
-        replace(fit, seed=seed, test_probabilities=rng.random(400, np.float32))
+        with_seed(fit, seed, test_probabilities=rng.random(400, np.float32))
         for seed in range(2, 9)
         for fit in fits
-        if fit.seed == 0
+        if fit.task.seed == 0
     ]
     results = [summarise(planted[0], order, SETTINGS, 0) for order in (fits + more, more + fits)]
     assert results[0] == results[1]
@@ -197,7 +215,7 @@ def test_a_gain_is_the_difference_of_the_rows_of_the_table(planted, fits):
     few = replace(data, splits=data.splits | {"test": data.splits["test"][:13]})
     settings = SETTINGS.model_copy(update={"models": ["din"], "seeds": 5})
     noisy = [
-        replace(of("din", arm, fits)[0], seed=seed, test_probabilities=rng.random(13, np.float32))
+        with_seed(of("din", arm, fits)[0], seed, test_probabilities=rng.random(13, np.float32))
         for arm in ARMS
         for seed in range(5)
     ]
@@ -250,35 +268,105 @@ UP, FLAT, DOWN = (0.01, 0.02, 0.03), (-0.01, 0.0, 0.01), (-0.03, -0.02, -0.01)
 )
 def test_the_verdict_needs_both_comparisons(gain, over_shuffled, start, words):
     gain, over_shuffled = difference(*gain), difference(*over_shuffled)
-    assert verdict(gain, over_shuffled).startswith(start)
+    assert helps(gain, over_shuffled).startswith(start)
     assert outcome(gain, over_shuffled) == words
 
 
 def test_a_gain_that_is_not_known_is_no_evidence():
     unknown = difference(NAN, NAN, NAN, "one label", logloss=(NAN, 0.1, NAN))
-    assert verdict(unknown, unknown) == "no evidence: one label"
+    assert helps(unknown, unknown) == "no evidence: one label"
     assert outcome(unknown, unknown) == "no evidence either way"
 
 
 def test_the_verdict_names_the_difference_that_would_be_seen():
-    sentence = verdict(difference(*FLAT), difference(*FLAT))
+    sentence = helps(difference(*FLAT), difference(*FLAT))
     assert sentence.endswith("above 0.0123 would be seen")
 
 
 def test_the_verdict_mentions_the_log_loss_where_its_interval_excludes_zero():
     worse, better = (difference(*FLAT, logloss=loss) for loss in (UP, DOWN))
-    assert verdict(worse, worse).endswith(
+    assert helps(worse, worse).endswith(
         "; log loss is worse: +0.0200, 95 % interval +0.0100 to +0.0300"
     )
-    assert "; log loss is better: -0.0200, 95 %" in verdict(better, better)
-    assert "log loss" not in verdict(difference(*UP), difference(*UP))
+    assert "; log loss is better: -0.0200, 95 %" in helps(better, better)
+    assert "log loss" not in helps(difference(*UP), difference(*UP))
 
 
 def test_the_threshold_is_met_by_the_best_model_and_missed_by_none():
     result = {"models": {"din": {"gain": {"auc": 0.01}}, "dcnv2": {"gain": {"auc": None}}}}
-    require_gain(result, None)
-    require_gain(result, 0.01)
+    for model in result["models"].values():
+        model["lossless"] = "not enough data to say: one label"
+    require_gain(result, CtrSettings())
+    require_gain(result, CtrSettings(min_auc_gain=0.01))
     with pytest.raises(
         CheckError, match=r"min_auc_gain is 0\.02, but knowledge gains din \+0\.0100, dcnv2 unknown"
     ):
-        require_gain(result, 0.02)
+        require_gain(result, CtrSettings(min_auc_gain=0.02))
+    with pytest.raises(CheckError, match="require_lossless is set, but din: not enough data"):
+        require_gain(result, CtrSettings(require_lossless=True))
+    result["models"]["dcnv2"]["lossless"] = "lossless: AUC"
+    require_gain(result, CtrSettings(require_lossless=True))
+
+
+def test_every_arm_tries_the_same_settings_and_keeps_the_best_on_valid_rows():
+    settings = CtrSettings(models=["lr", "din"], learning_rates=[1e-3, 1e-2], dropouts=[0.0, 0.5])
+    first = first_tasks(settings, ["base", "knowledge"], seed=5)
+    assert len(first) == len(set(first)) == 2 * 2 * 4
+    of_arms = [{t.trial for t in first if t.arm == arm} for arm in ("base", "knowledge")]
+    assert of_arms[0] == of_arms[1]
+    rates = {"base": 1e-2, "knowledge": 1e-3}  # where each does best
+    tried = [
+        training.Fit(
+            task, np.zeros(1), 0.6 + 0.1 * (task.trial.learning_rate == rates[task.arm]), 1
+        )
+        for task in first
+    ]
+    best = tuned(tried)
+    assert {key: task.trial for key, task in best.items()} == {
+        (model, arm): Trial(rate, 0.0) for model in ("lr", "din") for arm, rate in rates.items()
+    }
+    others = other_tasks(best, settings)
+    assert {task.seed for task in others} == {6, 7, 8, 9}
+    assert len(others) == 4 * len(best)
+    more = [training.Fit(task, np.zeros(1), 0.0, 1) for task in others]
+    kept = chosen([*more, *tried], seed=5)
+    assert {fit.task for fit in kept} == {*best.values(), *others}
+
+
+def test_lossless_is_said_within_the_margin_only_and_what_would_be_needed_otherwise():
+    def said(low, auc, high, margin=1e-3):
+        return lossless(difference(low, auc, high), margin, users=100)
+
+    assert said(-0.0009, 0.0, 0.0009) == (
+        "lossless: AUC +0.0000, 95 % interval -0.0009 to +0.0009, not worse than plain decoding "
+        "by 0.001"
+    )
+    assert said(-0.03, -0.02, -0.0011).startswith("not lossless: AUC -0.0200")
+    # An error of 0.0123 / 2.8 has to come down to 0.001 / 2.8: 151.29 times the users.
+    assert said(-0.01, 0.0, 0.01).startswith("not enough data to say: AUC +0.0000")
+    assert "it would take some 15,000 test users instead of 100" in said(-0.01, 0.0, 0.01)
+    assert said(-0.01, 0.0, 0.01, margin=0.02).startswith("lossless")
+    unknown = difference(NAN, NAN, NAN, "one label", logloss=(NAN, 0.1, NAN))
+    assert lossless(unknown, 1e-3, 100) == "not enough data to say: one label"
+    assert lossless(None, 1e-3, 100).startswith("not measured: plain_run names no run")
+
+
+def test_a_canary_that_does_not_trip_takes_the_power_from_the_check():
+    assert power(difference(*UP)).startswith("the canary trips: AUC +0.0200")
+    assert power(difference(*FLAT)).startswith("none: AUC +0.0000")
+    assert power(None).startswith("unknown")
+
+
+def test_the_canary_trips_where_users_differ_in_what_they_like(planted):
+    data, vectors = planted
+    arms = make_arms(data, vectors, {"canary": None, "zeros": None}, None)
+    fits = [
+        training.fit_one(data, arms[arm], Task("dcnv2", arm, seed, Trial(3e-3, 0.0)), SETTINGS)
+        for arm in arms
+        for seed in (0, 1)
+    ]
+    result = summarise(data, fits, SETTINGS, seed=0)["models"]["dcnv2"]
+    assert result["power"].startswith("the canary trips")
+    assert result["gains"]["canary"]["low"] > 0
+    assert result["gains"]["zeros"]["low"] < 0 < result["gains"]["zeros"]["high"]
+    assert result["lossless"].startswith("not measured")

@@ -72,18 +72,6 @@ def test_coverage_counts_rows():
     assert vectors.coverage(data(), "valid") == {"user": 0.5, "item": 0.0}
 
 
-def test_the_placebo_moves_vectors_within_their_kind_and_leaves_missing_ones():
-    vectors = join_vectors(data(), features(), knowledge())
-    seen = set()
-    for seed in range(20):
-        shuffled = vectors.shuffled(seed)
-        assert sorted(map(tuple, shuffled.users)) == sorted(map(tuple, vectors.users))
-        assert sorted(map(tuple, shuffled.items)) == sorted(map(tuple, vectors.items))
-        assert shuffled.users[2].tolist() == [0.0, 0.0, 1.0]
-        seen.add(shuffled.users.tobytes())
-    assert len(seen) > 1  # 20 draws of one permutation of three: (1 / 6) ** 19
-
-
 def test_knowledge_up_to_the_first_row_passes_and_later_knowledge_is_refused():
     join_vectors(data(), features(), knowledge({"a": 10, "d": 13}))
     with pytest.raises(DataError, match=r"2 users, such as \['a', 'd'\]"):

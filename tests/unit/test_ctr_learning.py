@@ -4,19 +4,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features.ctr.check import fit_one
+from features.ctr import training
+from features.ctr.arms import make_arms
 from features.ctr.data import CtrData
 from features.ctr.fields import Fields
 from features.ctr.join import KnowledgeVectors
 from features.ctr.metrics import auc
 from features.ctr.models import MODELS
+from features.ctr.training import Task, Trial
 from pipeline.config import CtrSettings
 
 SETTINGS = CtrSettings(
     max_epochs=15,
     patience=4,
     batch_size=64,
-    learning_rate=1e-2,
+    learning_rates=[1e-2],
     embedding_dim=8,
     adaptor_dim=4,
     history_length=3,
@@ -62,6 +64,13 @@ def interaction():
 
 def additive():
     return rows(lambda job, genre: np.array([0.1, 0.5, 0.9])[job + genre])
+
+
+def fit_one(data, vectors, settings, model, arm, seed, framework="kar"):
+    """A fit with the first of the settings."""
+    task = Task(model, arm, seed, Trial(settings.learning_rates[0], settings.dropouts[0]))
+    arms = make_arms(data, vectors, {}, None)
+    return training.fit_one(data, arms[arm], task, settings, framework)
 
 
 def learned_auc(data, model, vectors=NO_KNOWLEDGE, arm="base"):

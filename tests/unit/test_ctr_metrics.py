@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
-from features.ctr import metrics
+from features.ctr import bootstrap
+from features.ctr.bootstrap import difference as difference_of
+from features.ctr.bootstrap import resample, weighted_auc
 from features.ctr.metrics import (
     auc,
     auc_by_user,
@@ -17,9 +19,11 @@ from features.ctr.metrics import (
     gauc,
     gauc_coverage,
     logloss,
-    paired_difference,
-    weighted_auc,
 )
+
+
+def paired_difference(labels, first, second, users, draws, seed):
+    return difference_of(*(resample(labels, arm, users, draws, seed) for arm in (first, second)))
 
 
 def sample(rows=400, users=40, seed=0):
@@ -126,7 +130,7 @@ def test_seeds_that_disagree_widen_the_interval():
 def test_chunks_do_not_change_the_draws(monkeypatch):
     labels, good, poor, users = sample()
     whole = paired_difference(labels, *one_seed(poor, good), users, 150, 3)
-    monkeypatch.setattr(metrics, "_CELLS", 400 * 37)
+    monkeypatch.setattr(bootstrap, "_CELLS", 400 * 37)
     assert paired_difference(labels, *one_seed(poor, good), users, 150, 3) == whole
 
 

@@ -11,7 +11,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from features.ctr.adaptor import HybridExpertAdaptor
-from features.ctr.check import build_network
 from features.ctr.data import CtrData
 from features.ctr.fields import Fields
 from features.ctr.join import KnowledgeVectors
@@ -23,6 +22,7 @@ from features.ctr.models.din import Din
 from features.ctr.models.lr import LinearTerm, LogisticRegression
 from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch, mean_of_events
 from features.ctr.models.xdeepfm import CompressedInteraction
+from features.ctr.training import build_network
 from pipeline.config import CtrSettings
 
 SETTINGS = CtrSettings(embedding_dim=4, adaptor_dim=3)

@@ -46,9 +46,12 @@ class Embedded(NamedTuple):
 
 
 class RowInput(nn.Module):
-    """Embeddings of fields and history; code 0 starts as the zero vector."""
+    """Embeddings of fields and history; code 0 starts as the zero vector.
 
-    def __init__(self, data: CtrData, dim: int) -> None:
+    While training, `dropout` is the share of the components of fields that are left out.
+    """
+
+    def __init__(self, data: CtrData, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.sizes = (*data.user_fields.sizes, *data.item_fields.sizes)
         self.starts: Tensor
@@ -56,6 +59,7 @@ class RowInput(nn.Module):
         self.item_field = len(data.user_fields.sizes)
         self.codes = embedding(sum(self.sizes), dim, self.starts)
         self.signals = embedding(SIGNALS, dim, torch.tensor([0]))
+        self.dropout = nn.Dropout(dropout)
         self.width = len(self.sizes) * dim
 
     def forward(self, batch: Batch) -> Embedded:
@@ -63,17 +67,22 @@ class RowInput(nn.Module):
         fields = self.codes(batch.fields + self.starts)
         events = self.codes(batch.history_items + self.starts[self.item_field])
         events = events + self.signals(batch.history_signals)
-        return Embedded(fields, fields[:, self.item_field], events, batch.history_signals > 0)
+        target = fields[:, self.item_field]
+        return Embedded(self.dropout(fields), target, events, batch.history_signals > 0)
 
 
 class KnowledgeInput(nn.Module):
-    """Knowledge of user and item, adapted; each entity of a batch is adapted once."""
+    """Knowledge of user and item, adapted; each entity of a batch is adapted once.
+
+    While training, `dropout` is the share of the components that are left out.
+    """
 
     def __init__(
         self,
         vectors: KnowledgeVectors,
         dim: int,
         adaptor: Callable[[int, int], nn.Module] = HybridExpertAdaptor,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.users: Tensor
@@ -81,6 +90,7 @@ class KnowledgeInput(nn.Module):
         self.register_buffer("users", torch.tensor(vectors.users), persistent=False)
         self.register_buffer("items", torch.tensor(vectors.items), persistent=False)
         self.adaptor = adaptor(vectors.users.shape[1], dim)
+        self.dropout = nn.Dropout(dropout)
         self.width = 2 * dim
 
     def forward(self, batch: Batch) -> Tensor:
@@ -89,7 +99,7 @@ class KnowledgeInput(nn.Module):
         items, item_of_row = torch.unique(batch.items, return_inverse=True)
         user = self.adaptor("user", self.users[users])[user_of_row]
         item = self.adaptor("item", self.items[items])[item_of_row]
-        return torch.cat([user, item], dim=1)
+        return self.dropout(torch.cat([user, item], dim=1))
 
 
 class FieldInput(nn.Module):

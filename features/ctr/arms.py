@@ -1,0 +1,132 @@
+"""The arms of the check: one model, one split, one budget, and each time other knowledge.
+
+| arm | the adaptor gets |
+|---|---|
+| `base` | nothing: there is no adaptor |
+| `zeros` | zero vectors: what the adaptor's own parameters bring |
+| `raw_text` | attributes and titles of the catalog, encoded without an LLM |
+| `history` | what users rated, as text, encoded without an LLM |
+| `knowledge` | what the LLM wrote |
+| `plain` | what it writes by plain decoding, from another run |
+| `shuffled` | the knowledge of another entity, about as popular: the placebo |
+| `canary` | what users will like, test rows included: a leak that the check has to notice |
+
+`base` has no loss of a framework. Nor have those whose vectors say nothing of their owner: where
+that loss teaches ids (RLMRec's does), it would draw them toward the texts of others, and the
+placebo would do harm.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from features.ctr.data import CtrData
+from features.ctr.join import KnowledgeVectors
+
+BASE, ZEROS, KNOWLEDGE, PLAIN, SHUFFLED, CANARY = (
+    *("base", "zeros", "knowledge", "plain", "shuffled", "canary"),
+)
+TEXTS = ("raw_text", "history")  # controls that an encoder has to read
+
+_PARTS = 10  # deciles of popularity
+_LEAST_PART = 10  # entities; among fewer too many would keep their own vector
+_ROWS = 65_536  # of which profiles are summed at a time
+_LEAST_DEVIATION = 1e-6
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What a model is told of entities, and how."""
+
+    vectors: KnowledgeVectors | None  # None: there is no adaptor
+    is_aligned: bool = False  # the framework's own loss is part of training
+    is_shuffled: bool = False  # by each seed anew
+
+    def of(self, data: CtrData, seed: int) -> KnowledgeVectors | None:
+        """The vectors of the fit with this seed."""
+        if self.vectors is None or not self.is_shuffled:
+            return self.vectors
+        return shuffled(self.vectors, data, seed)
+
+
+def make_arms(
+    data: CtrData,
+    knowledge: KnowledgeVectors,
+    controls: Mapping[str, KnowledgeVectors | None],
+    plain: KnowledgeVectors | None,
+) -> dict[str, Arm]:
+    """The arms of a check, by name.
+
+    Args:
+        data: the CTR rows.
+        knowledge: of the run.
+        controls: those wanted, with the vectors of the ones that are encoded texts.
+        plain: of the run that was decoded plainly, if there is one.
+    """
+    made = {
+        ZEROS: lambda: Arm(_zeros(knowledge)),
+        CANARY: lambda: Arm(canary(data, knowledge)),
+    }
+    arms = {BASE: Arm(None)}
+    for name, vectors in controls.items():
+        arms[name] = made[name]() if vectors is None else Arm(vectors, is_aligned=True)
+    arms[KNOWLEDGE] = Arm(knowledge, is_aligned=True)
+    if plain is not None:
+        arms[PLAIN] = Arm(plain, is_aligned=True)
+    return arms | {SHUFFLED: Arm(knowledge, is_shuffled=True)}
+
+
+def shuffled(vectors: KnowledgeVectors, data: CtrData, seed: int) -> KnowledgeVectors:
+    """The placebo: vectors change owners within a kind and a decile of popularity.
+
+    Entities without a vector stay without. How popular an entity is, is told by its train rows.
+    """
+    rng = np.random.default_rng(seed)
+    trained = data.splits["train"]
+    users, items = (
+        _permuted(rows, np.bincount(owners[trained], minlength=len(rows)), rng)
+        for rows, owners in ((vectors.users, data.users), (vectors.items, data.items))
+    )
+    return KnowledgeVectors(users, items)
+
+
+def _permuted(vectors: np.ndarray, popularity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    owners = np.flatnonzero(vectors[:, -1] == 0)
+    ranked = owners[np.argsort(popularity[owners], kind="stable")]
+    parts = np.array_split(ranked, max(1, min(_PARTS, len(ranked) // _LEAST_PART)))
+    moved = vectors.copy()
+    for part in parts:
+        ring = rng.permutation(part)  # each gets its neighbour's, so that none keeps its own
+        moved[ring] = vectors[np.roll(ring, 1)]
+    return moved
+
+
+def _zeros(vectors: KnowledgeVectors) -> KnowledgeVectors:
+    return KnowledgeVectors(np.zeros_like(vectors.users), np.zeros_like(vectors.items))
+
+
+def canary(data: CtrData, vectors: KnowledgeVectors) -> KnowledgeVectors:
+    """What a profile would say that had been written after the test rows.
+
+    A user is the mean of the vectors of items, by how far above the average each was liked, and
+    the share of items liked; an item is its own vector. Both are of all CTR rows. A check that
+    gains nothing by this could not see that knowledge helps.
+    """
+    total, width = len(data.user_ids), vectors.items.shape[1] - 1
+    signed = data.labels - data.labels.mean()
+    sums = np.zeros((total, width + 1), np.float32)
+    for start in range(0, len(signed), _ROWS):
+        rows = slice(start, start + _ROWS)
+        liked = signed[rows, np.newaxis]
+        told = np.concatenate([vectors.items[data.items[rows], :-1] * liked, liked], axis=1)
+        np.add.at(sums, data.users[rows], told)
+    counts = np.bincount(data.users, minlength=total)
+    profiles = sums / np.maximum(counts, 1)[:, np.newaxis].astype(np.float32)
+    seen = profiles[counts > 0]
+    profiles[counts > 0] = (seen - seen.mean(axis=0)) / np.maximum(
+        seen.std(axis=0), _LEAST_DEVIATION
+    )
+    is_missing = (counts == 0).astype(np.float32)[:, np.newaxis]
+    items = np.insert(vectors.items, width, 0.0, axis=1)
+    return KnowledgeVectors(np.concatenate([profiles, is_missing], axis=1), items)

@@ -1,0 +1,197 @@
+"""FEATURES -> `fits`: all models of the check (model x arm x seed), each a Ray task of one core.
+
+First each arm of each model tries all settings with its first seed, then what was best is trained
+with the others. A killed job goes on after the last stored fit.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from features.ctr.arms import TEXTS, Arm, make_arms
+from features.ctr.check import first_tasks, other_tasks, tuned
+from features.ctr.data import CtrData, make_ctr_data
+from features.ctr.join import KnowledgeVectors, join_vectors, vectors_of
+from features.ctr.training import Fit, Task, Trial, fit_one
+from features.frameworks import framework_named
+from jobs.cluster import start_ray
+from jobs.encode_controls import dataset_of, wanted
+from jobs.waves import CATALOG, require_own_framework
+from pipeline.config import CtrSettings, RunConfig
+from pipeline.errors import DataError
+from pipeline.runs import open_run
+from pipeline.schemas import FITS
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.fit_models")
+
+INPUTS = [*CATALOG, "features", "knowledge"]
+# What may be asked of the same fits.
+_OF_THE_CHECK = {"bootstrap", "min_auc_gain", "lossless_margin", "require_lossless"}
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Write the dataset `fits`."""
+    plain = plain_run(config)
+    plan = store.plan("fits", settings_of(config, plain), inputs_of(config))
+    if plan.is_done:
+        log.info("fits: up to date, %d", store.require("fits").num_rows)
+        return
+    require_own_framework(config, store)
+    data, vectors = load_inputs(store, config.ctr)
+    arms = make_arms(data, vectors, _controls(config, store, data), _plain(plain, data))
+    coverage = vectors.coverage(data, "test")
+    log.info(
+        "fits: %s rows; %.0f %% of test rows have user vectors, %.0f %% item vectors",
+        " + ".join(f"{len(rows)} {name}" for name, rows in data.splits.items()),
+        *(100 * share for share in coverage.values()),
+    )
+    writer = plan.open_writer()
+    done = {fit.task: fit for fit in read_fits(writer.existing())}
+    if done:
+        log.info("fits: %d are stored already", len(done))
+    first = first_tasks(config.ctr, arms, config.seed)
+    total = len(first) + (config.ctr.seeds - 1) * len(config.ctr.models) * len(arms)
+    trainer = _Trainer(data, arms, config, total)
+
+    def fill(tasks: Sequence[Task]) -> None:
+        for fit in trainer.train([task for task in tasks if task not in done], len(done)):
+            writer.append(as_table(fit))
+            done[fit.task] = fit
+
+    fill(first)
+    fill(other_tasks(tuned(done[task] for task in first), config.ctr))
+    writer.finish({"coverage": coverage})
+
+
+def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
+    """What fits depend on besides their inputs."""
+    return {
+        "ctr": config.ctr.model_dump(mode="json", exclude=_OF_THE_CHECK),
+        "seed": config.seed,
+        "framework": config.framework,
+        "learning": framework_named(config.framework).learning,
+        "plain": plain and [plain.require(name).version for name in ("knowledge", "features")],
+    }
+
+
+def inputs_of(config: RunConfig) -> list[str]:
+    """The datasets that fits are made from."""
+    return [*INPUTS, *map(dataset_of, wanted(config))]
+
+
+def plain_run(config: RunConfig) -> Store | None:
+    """The run that was decoded plainly.
+
+    Raises:
+        DataError: its features have not been made.
+    """
+    if not config.plain_run:
+        return None
+    plain = open_run(config.artifacts, config.plain_run)
+    plain.require("features")
+    return plain
+
+
+def load_inputs(store: Store, settings: CtrSettings) -> tuple[CtrData, KnowledgeVectors]:
+    """CTR rows and the vectors that belong to them.
+
+    Raises:
+        DataError: the features were made from other knowledge, or the join finds a fault.
+    """
+    users, items, interactions = (store.read(name) for name in CATALOG)
+    data = make_ctr_data(interactions, users, items, settings.history_length)
+    return data, _vectors(store, data)
+
+
+def _vectors(store: Store, data: CtrData) -> KnowledgeVectors:
+    if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
+        raise DataError(
+            f"{store.files.address}: features were made from other knowledge; run "
+            "encode_features again"
+        )
+    return join_vectors(data, store.read("features"), store.read("knowledge"))
+
+
+def _plain(plain: Store | None, data: CtrData) -> KnowledgeVectors | None:
+    return None if plain is None else _vectors(plain, data)
+
+
+def _controls(config: RunConfig, store: Store, data: CtrData) -> dict[str, KnowledgeVectors | None]:
+    """The controls wanted, with vectors where they are encoded texts."""
+    return {
+        name: vectors_of(data, store.read(dataset_of(name))) if name in TEXTS else None
+        for name in config.ctr.controls
+    }
+
+
+def read_fits(table: pa.Table) -> list[Fit]:
+    """Rows of FITS."""
+    scores = [np.asarray(row.values, np.float32) for row in table["probabilities"]]
+    return [
+        Fit(
+            Task(
+                row["model"], row["arm"], row["seed"], Trial(row["learning_rate"], row["dropout"])
+            ),
+            probabilities,
+            row["valid_auc"],
+            row["epochs"],
+        )
+        for row, probabilities in zip(
+            table.drop_columns(["probabilities"]).to_pylist(), scores, strict=True
+        )
+    ]
+
+
+def as_table(fit: Fit) -> pa.Table:
+    """One row of FITS."""
+    task = fit.task
+    row = {"model": task.model, "arm": task.arm, "seed": task.seed, **task.trial._asdict()}
+    row |= {"valid_auc": fit.valid_auc, "epochs": fit.epochs}
+    return pa.Table.from_pylist([row | {"probabilities": fit.test_probabilities}], schema=FITS)
+
+
+class _Trainer:
+    """Fits in parallel; data and vectors are shipped once."""
+
+    def __init__(
+        self, data: CtrData, arms: Mapping[str, Arm], config: RunConfig, total: int
+    ) -> None:
+        import ray
+
+        start_ray(config.cluster)
+        self._config, self._total, self._began = config, total, time.monotonic()
+        self._data = ray.put(data)
+        self._arms = {name: ray.put(arm) for name, arm in arms.items()}
+        self._trained = 0
+
+    def train(self, tasks: Sequence[Task], stored: int) -> Iterator[Fit]:
+        """Fits as they finish; `stored` of the total were there before."""
+        import ray
+
+        fit_in_ray: Any = ray.remote(num_cpus=1)(fit_one)  # its stubs know no default arguments
+        settings, framework = self._config.ctr, self._config.framework
+        waiting = [
+            fit_in_ray.remote(self._data, self._arms[task.arm], task, settings, framework)
+            for task in tasks
+        ]
+        while waiting:
+            ready, waiting = ray.wait(waiting)
+            fit: Fit = ray.get(ready[0])
+            self._trained += 1
+            stored += 1
+            self._tell(fit, stored)
+            yield fit
+
+    def _tell(self, fit: Fit, stored: int) -> None:
+        pace = (time.monotonic() - self._began) / self._trained
+        log.info(
+            "ctr: fit %d / %d (%s, %s, seed %d, learning rate %g, dropout %g): valid AUC %.4f "
+            "after %d epochs; %.0f s to go",
+            *(stored, self._total, fit.task.model, fit.task.arm, fit.task.seed, *fit.task.trial),
+            *(fit.valid_auc, fit.epochs, pace * (self._total - stored)),
+        )
