@@ -9,6 +9,7 @@ from markupsafe import Markup
 from features import charts, formats
 
 _ARM_TONES = {"transformers.generate": "quiet", "plain": "quiet", "strict": "c1", "relaxed": "c0"}
+_TONES = {"knowledge": "c0", "plain": "c0", "shuffled": "c1", "canary": "c1"}  # of arms
 _HUES = 8  # classes c0 to c7 of the page
 _MOST_BARS = 40
 _PLURALS = {"user": "users", "item": "items", "all": "users and items"}
@@ -129,26 +130,25 @@ def group_legend(groups: Rows) -> list[dict[str, str]]:
 
 
 def auc_gains(models: Mapping[str, Mapping[str, Any]]) -> Markup | None:
-    """AUC gained by knowledge in each model, over the base arm and over shuffled texts."""
+    """AUC gained by every arm of each model over its base arm."""
     intervals = [
         charts.Interval(
-            f"{model}, over {name}",
+            f"{model}, {arm}",
             gain["auc"],
             gain["low"],
             gain["high"],
-            tone,
-            f"{model}, over {name}: {formats.signed(gain['auc'])} "
+            _TONES.get(arm, "c2"),
+            f"{model}, {arm} over base: {formats.signed(gain['auc'])} "
             f"[{formats.signed(gain['low'])}, {formats.signed(gain['high'])}]",
         )
         for model, result in models.items()
-        for name, key, tone in (("base", "gain", "c0"), ("shuffled", "gain_over_shuffled", "c1"))
-        for gain in [result[key]]
+        for arm, gain in result["gains"].items()
         if None not in (gain["auc"], gain["low"], gain["high"])
     ]
     if not intervals:
         return None
-    description = "AUC gain of each model with its interval; right of zero is better."
-    return charts.interval_chart("AUC gain from knowledge", description, intervals)
+    description = "AUC of each arm over the base arm with its interval; right of zero is better."
+    return charts.interval_chart("AUC over the base arm", description, intervals)
 
 
 def _name_point(point: Mapping[str, Any]) -> str:
