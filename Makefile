@@ -35,7 +35,7 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features ctr comparison report export bench bench-refresh bench-scale bench-fan-out sweep soak \
+	features ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out sweep soak \
 	test test-faults test-gpu check fix clean
 
 help: ## list the targets
@@ -99,6 +99,10 @@ report: $(INPUTS) ## stage 8: report.json and report.html
 
 export: $(INPUTS) ## features and CTR rows as npz in FuxiCTR's format, and as Parquet in Feast's
 	$(PY) -m jobs.export_features $(OPTIONS)
+
+auc: CONFIG = conf/auc.yaml
+auc: $(INPUTS) ## what knowledge is worth, framework by framework, on all of MovieLens-100K (hours)
+	$(PY) -m jobs.check_auc $(OPTIONS)
 
 bench: CONFIG = conf/bench.yaml
 bench: $(INPUTS) ## all ways of decoding at batch sizes 1 to 32, against their targets

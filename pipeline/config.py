@@ -177,6 +177,19 @@ class CtrSettings(Settings):
     require_lossless: bool = False  # no model shows that it is: exit code 5
 
 
+class AucSettings(Settings):
+    """`make auc`: the check for several frameworks, relaxed against plainly decoded texts."""
+
+    protocols: Choices[Literal["global_time", "per_user_prefix"]] = [
+        "global_time",
+        "per_user_prefix",
+    ]
+    frameworks: dict[str, Count] = {"kar": 64, "once": 32}  # and tokens that a text may have
+    sliced: dict[str, Count] = {"trawl": 64, "rlmrec": 64}  # on the most active and most rated:
+    slice_users: Count = 100
+    slice_items: Count = 100
+
+
 class ComparisonSettings(Settings):
     """Speed measured on a sample of the last wave, every arm in the same process."""
 
@@ -269,6 +282,7 @@ class RunConfig(Settings):
     plain_run: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # decoded plain or strict
     encoder: EncoderSettings
     ctr: CtrSettings = CtrSettings()
+    auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()
     benchmark: BenchmarkSettings = BenchmarkSettings()
     scale: ScaleSettings = ScaleSettings()

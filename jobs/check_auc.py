@@ -1,0 +1,142 @@
+"""What knowledge is worth, framework by framework: relaxed texts against plainly decoded ones.
+
+    python -m jobs.check_auc --config conf/auc.yaml
+
+For every protocol and framework there are two runs, `<run>-<protocol>-<framework>-strict` and
+`-relaxed`. Strict text is plain decoding's, token for token, and so is ReSD's, which verifies
+strictly as well: it has no run of its own. The relaxed run has the check, with the strict run's
+texts as an arm, and a report. What is done is skipped, so the same command goes on after a kill.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from features.ctr.arms import BASE
+from jobs import cli
+from pipeline.config import RunConfig
+from pipeline.errors import PartialError, UserError
+from pipeline.runs import open_run
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.check_auc")
+
+RESULT, TABLE = "auc.json", "auc.md"
+_TEXTS = ("build_catalog", "train_embeddings", "group_entities", "generate_knowledge")
+_STRICT_STAGES = (*_TEXTS, "compare_decoding", "encode_features")
+_RELAXED_STAGES = (*_TEXTS, "encode_features", "measure_quality", "check_ctr", "write_report")
+
+
+class Part(NamedTuple):
+    """One protocol and framework, on the whole catalog or a slice of it."""
+
+    protocol: str
+    framework: str
+    tokens: int  # that a text may have
+    is_sliced: bool
+
+    def run(self, config: RunConfig, rule: str) -> str:
+        """Name of the run with that rule."""
+        return f"{config.run}-{self.protocol}-{self.framework}-{rule}"
+
+    def overrides(self, config: RunConfig, rule: str) -> list[str]:
+        """What makes the run's config of the common one."""
+        settings = {
+            "run": self.run(config, rule),
+            "catalog.split.protocol": self.protocol,
+            "framework": self.framework,
+            "generation.rule": rule,
+            "generation.max_new_tokens": self.tokens,
+        }
+        if rule == "relaxed":
+            settings["plain_run"] = self.run(config, "strict")
+        if self.is_sliced:
+            settings["catalog.max_users"] = config.auc.slice_users
+            settings["catalog.max_items"] = config.auc.slice_items
+        return [word for item in settings.items() for word in ("--set", "{}={}".format(*item))]
+
+
+def parts(config: RunConfig) -> Iterator[Part]:
+    """What is checked, in order."""
+    for protocol in config.auc.protocols:
+        for framework, tokens in config.auc.frameworks.items():
+            yield Part(protocol, framework, tokens, is_sliced=False)
+        for framework, tokens in config.auc.sliced.items():
+            yield Part(protocol, framework, tokens, is_sliced=True)
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Write the dataset `auc` from the checks of all parts."""
+    checks = {
+        part: open_run(config.artifacts, part.run(config, "relaxed")) for part in parts(config)
+    }
+    versions = {made.root.name: made.require("ctr").version for made in checks.values()}
+    plan = store.plan("auc", {"checks": versions})
+    if plan.is_done:
+        log.info("auc: up to date, %d checks", store.require("auc").num_rows)
+        return
+    results = [
+        {**part._asdict(), "run": made.root.name, **made.require("ctr").facts}
+        for part, made in checks.items()
+    ]
+    table = "\n".join(table_of(results))
+    for line in table.splitlines():
+        log.info("%s", line)
+
+    def fill(folder: Path) -> None:
+        (folder / RESULT).write_text(json.dumps(results, indent=2), encoding="utf-8")
+        (folder / TABLE).write_text(table + "\n", encoding="utf-8")
+
+    plan.write_files(fill, num_rows=len(results))
+    for result in results:
+        for model, told in result["models"].items():
+            log.info("%s, %s: %s", result["run"], model, told["verdict"])
+            log.info("%s, %s: %s", result["run"], model, told["lossless"])
+
+
+def table_of(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A Markdown table: AUC of the base arm, and what every other arm gains, with its interval."""
+    models = [model for result in results for model in result["models"].values()]
+    arms = list(dict.fromkeys(arm for model in models for arm in model["gains"]))
+    yield "| " + " | ".join(["protocol", "framework", "model", BASE, *arms]) + " |"
+    yield "|---" * (len(arms) + 4) + "|"
+    for result in results:
+        for name, model in result["models"].items():
+            gains = [_gain(model["gains"].get(arm)) for arm in arms]
+            base = f"{model['arms'][BASE]['auc']:.4f}"
+            framework = result["framework"] + (" (slice)" if result["is_sliced"] else "")
+            yield f"| {' | '.join([result['protocol'], framework, name, base, *gains])} |"
+
+
+def _gain(gain: Mapping[str, Any] | None) -> str:
+    if gain is None:
+        return ""
+    if gain["auc"] is None:
+        return "unknown"
+    return f"{gain['auc']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f})"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run all stages of all parts, each in its own run, and then the table."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        config = cli.read_config(cli.arguments_parser(__doc__).parse_args(given))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    for part in parts(config):
+        for rule, stages in (("strict", _STRICT_STAGES), ("relaxed", _RELAXED_STAGES)):
+            for stage in stages:
+                job = import_module(f"jobs.{stage}").run
+                code = cli.main(job, None, given + part.overrides(config, rule))
+                if code not in (0, PartialError.exit_code):  # error rows are counted in the report
+                    return code
+    return cli.main(run, __doc__, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
