@@ -20,9 +20,11 @@ def _fields(kind: str, names: str) -> list[tuple[str, str]]:
 # A next token, the suffixes that go on with it, and where the first of them starts.
 CHILD = np.dtype(_fields("i4", "token lo hi place"), align=True)
 
-# Where a row's texts stand in the joined texts, its group's slice, and how deep it may draft.
-_ROW = "own_first output_first own_end previous_first previous_end group_lo group_hi max_depth"
-ROW = np.dtype(_fields("i8", _ROW), align=True)
+# Where a row's texts stand among those of all rows, and in each of them the latest place of the
+# row's last token that has another token behind it; its group's slice; how deep it may draft.
+_OWN = "own_first output_first own_end own_latest"
+_PREVIOUS = "previous_first previous_end previous_latest"
+ROW = np.dtype(_fields("i8", f"{_OWN} {_PREVIOUS} group_lo group_hi max_depth"), align=True)
 
 # A node or a candidate for one. `state` is the first of its states. While its siblings are being
 # collected `survival` is P(accepted | parent accepted).
@@ -45,6 +47,7 @@ class Sources(NamedTuple):
     """Where drafts come from."""
 
     local: Index  # own and previous texts of all rows; suffixes made for one row at a time
+    earlier: np.ndarray  # int32, of every place in them: where its token stood before, or -1
     group: Index  # one slice of suffixes per group
     everything: Index
     group_marks: np.ndarray  # int64, the suffixes of relaxed text, see `marks`
@@ -119,7 +122,7 @@ flag, integer, real, nothing, row = (
 ids = array(np.int32, readonly=True)
 index = types.NamedUniTuple(ids, 2, Index)
 marks = array(np.int64, readonly=True)
-sources = types.NamedTuple((*[index] * 3, *[marks] * 2), Sources)
+sources = types.NamedTuple((index, ids, *[index] * 2, *[marks] * 2), Sources)
 cells = types.NamedTuple((*[ids] * 4, array(np.float64, readonly=True)), Cells)
 limits = types.NamedTuple((*[integer] * 3, real), Limits)
 growth = types.NamedTuple(
@@ -135,6 +138,7 @@ COMPILED_FILES = (
     "marks.py",
     "suffix_array.py",
     "trie.py",
+    "row_texts.py",
     "matching.py",
     "expansion.py",
     "depth_first.py",

@@ -10,15 +10,14 @@ import numpy as np
 from pipeline.engine.types import DraftTree, RowView
 from pipeline.schemas import SOURCES
 from retrieval_pools.calibration import Calibration
-from retrieval_pools.compiled import ROW, Index, Limits, Sources, read_only
+from retrieval_pools.compiled import Index, Limits, Sources, read_only
 from retrieval_pools.expansion import draft
 from retrieval_pools.matching import MATCHES, OCCURRENCES
 from retrieval_pools.pool import Pool, PoolSet
-from retrieval_pools.suffix_array import SEPARATOR
+from retrieval_pools.row_texts import RowTexts
 
 _LONGEST_MATCH = 16  # tokens; a longer one tells little more
 _ROWS_PER_THREAD = 16  # fewer are drafted before another thread wakes
-_BREAK = np.array([SEPARATOR], np.int32)
 _NO_TEXT = read_only(np.empty(0, np.int32))
 _NO_POOL = Pool(0, 0, 0, 0)
 
@@ -26,7 +25,7 @@ _NO_POOL = Pool(0, 0, 0, 0)
 class PoolDrafter:
     """Proposes what follows the row's last words in texts of the entity, its kin and itself.
 
-    Knows nothing of a row but what it is handed; all it learns is the calibration.
+    Remembers where the words of the rows in flight stand; all it learns is the calibration.
     """
 
     def __init__(
@@ -46,6 +45,7 @@ class PoolDrafter:
         self.calibration = Calibration()
         self._threads = ThreadPoolExecutor(os.cpu_count(), "draft")
         self._use = frozenset(use)
+        self._texts = RowTexts("previous" in self._use)
         self._limits = Limits(pools.depth, _LONGEST_MATCH, depth, floor)
         self._groups = pools.groups if "group" in self._use else {}
         everything = pools.global_suffixes if "global" in self._use else _NO_TEXT
@@ -63,18 +63,21 @@ class PoolDrafter:
         """
         if not rows or max_nodes < 1:
             return [DraftTree.empty() for _ in rows]
+        places = self._place(rows)
         parts = min(os.cpu_count() or 1, max(1, len(rows) // _ROWS_PER_THREAD))
         if parts == 1:
-            return self._draft(rows, max_nodes)
+            return self._draft(places, max_nodes)
         size = -(-len(rows) // parts)
-        shares = [rows[first : first + size] for first in range(0, len(rows), size)]
+        shares = [places[first : first + size] for first in range(0, len(rows), size)]
         drafted = self._threads.map(lambda share: self._draft(share, max_nodes), shares)
         return list(itertools.chain.from_iterable(drafted))
 
-    def _draft(self, rows: Sequence[RowView], max_nodes: int) -> list[DraftTree]:
-        text, places = self._lay_out(rows)
+    def _draft(self, places: np.ndarray, max_nodes: int) -> list[DraftTree]:
+        """Trees of the rows at `places`, (rows,) ROW."""
         local = np.empty(2 * MATCHES * OCCURRENCES, np.int32)
-        sources = Sources(Index(text, read_only(local)), *self._pools)
+        sources = Sources(
+            Index(self._texts.text, read_only(local)), self._texts.earlier, *self._pools
+        )
         own = "own" in self._use
         drafted = draft(
             places, sources, local, own, self.calibration.cells, self._limits, max_nodes
@@ -95,23 +98,14 @@ class PoolDrafter:
         """Learn how often drafts with such evidence are accepted."""
         self.calibration.observe([tree.buckets for tree in trees], outcomes)
 
-    def _lay_out(self, rows: Sequence[RowView]) -> tuple[np.ndarray, np.ndarray]:
-        """Own and previous texts of all rows in one array, and where each stands, as ROW."""
-        pieces: list[np.ndarray] = []
-        places: list[tuple[int, ...]] = []
-        start = 0
-        for row in rows:
-            request, tokens, own = row.request, row.tokens, start
-            output = own + len(request.prompt_ids)
-            end = own + len(tokens)
-            pieces += (tokens, _BREAK)
-            first = last = start = end + 1
-            if request.previous_ids is not None and "previous" in self._use:
-                pieces += (request.previous_ids, _BREAK)
-                last = first + len(request.previous_ids)
-                start = last + 1
-            # The last token comes from the model anyway: a node for it gains nothing.
-            levels = min(self._limits.depth, request.max_new_tokens - (end - output) - 1)
-            pool = self._groups.get(request.group, _NO_POOL)
-            places.append((own, output, end, first, last, pool.first, pool.last, levels))
-        return read_only(np.concatenate(pieces, dtype=np.int32)), np.array(places, ROW)
+    def _place(self, rows: Sequence[RowView]) -> np.ndarray:
+        """Where each row's texts and pool are, and how deep it may draft: (rows,) ROW."""
+        places = self._texts.place(rows)
+        pools = [self._groups.get(row.request.group, _NO_POOL) for row in rows]
+        places["group_lo"] = [pool.first for pool in pools]
+        places["group_hi"] = [pool.last for pool in pools]
+        # The last token comes from the model anyway: a node for it gains nothing.
+        most = np.array([row.request.max_new_tokens - 1 for row in rows])
+        written = places["own_end"] - places["output_first"]
+        places["max_depth"] = np.minimum(self._limits.depth, most - written)
+        return places

@@ -273,7 +273,7 @@ def draft(
     """
     trees = _new_trees(len(rows), max_nodes)
     growth = _new_growth(max_nodes, local)
-    text, everything, end = sources.local.text, len(sources.everything.suffixes), 0
+    everything, end = len(sources.everything.suffixes), 0
     for number in range(len(rows)):
         row = rows[number]
         if row.max_depth > 0:
@@ -282,9 +282,9 @@ def draft(
             growth.nodes[0].state = _NONE
             growth.nodes[0].depth = 0
             growth.nodes[0].survival = 1.0
-            match_text(growth, text, PREVIOUS, row, limits)
+            match_text(growth, sources, PREVIOUS, row, limits)
             if own:
-                match_text(growth, text, OWN, row, limits)
+                match_text(growth, sources, OWN, row, limits)
             hint = match_pool(growth, sources, GROUP, row.group_lo, row.group_hi, row, limits, 0)
             match_pool(growth, sources, GLOBAL, 0, everything, row, limits, hint)
             end = _grow(growth, row, sources, cells, limits, trees, end, max_nodes)

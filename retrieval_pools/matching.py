@@ -19,6 +19,7 @@ from retrieval_pools.compiled import (
     row,
     sources,
 )
+from retrieval_pools.row_texts import NOWHERE
 from retrieval_pools.suffix_array import SEPARATOR
 from retrieval_pools.trie import find, longest_match, run_end
 
@@ -89,34 +90,38 @@ def match_pool(
     return hint
 
 
-@kernel(integer(growth, ids, integer, integer, row, integer))
-def _candidates(
-    growth: Growth, text: np.ndarray, first: int, end: int, row: Any, longest: int
-) -> int:
-    """Find places in [first, end) that the row's last tokens lead up to; return how many.
+@kernel(integer(growth, sources, integer, row, integer))
+def _candidates(growth: Growth, sources: Sources, source: int, row: Any, longest: int) -> int:
+    """Find places in own or previous text that the row's last tokens lead up to; return how many.
 
-    Most recent first. The row's own end is not among them: nothing follows it yet.
+    Most recent first. The text's end is not among them: nothing follows it.
     """
-    places, lengths, count = growth.places, growth.lengths, 0
+    text, last = sources.local.text, row.own_end - 1
+    first, latest = row.own_first, row.own_latest
+    if source == PREVIOUS:
+        first, latest = row.previous_first, row.previous_latest
     limit = min(longest, row.own_end - row.own_first)
     output = row.own_end - row.output_first
-    starts_alike = first == row.previous_first  # own text starts with the prompt
-    for place in range(end - 1, first - 1, -1):
-        if place > first and text[place - 1] != text[row.own_end - 1]:
-            continue
-        length, before = 0, place - first
-        while length < min(limit, before) and (
-            text[place - 1 - length] == text[row.own_end - 1 - length]
-        ):
+    count = 0
+    while latest != NOWHERE and count < len(growth.places):
+        length, before = 0, latest + 1 - first
+        while length < min(limit, before) and text[latest - length] == text[last - length]:
             length += 1
-        if starts_alike and length == before == output:
+        if source == PREVIOUS and length == before == output:  # own text starts with the prompt
             length += START_WORTH
-        if length > 0:
-            places[count] = place
-            lengths[count] = length
-            count += 1
-            if count == len(places):
-                break
+        growth.places[count] = latest + 1
+        growth.lengths[count] = length
+        count += 1
+        latest = sources.earlier[latest]
+    if (
+        source == PREVIOUS
+        and output == 0
+        and count < len(growth.places)
+        and first < row.previous_end
+    ):
+        growth.places[count] = first
+        growth.lengths[count] = START_WORTH
+        count += 1
     return count
 
 
@@ -139,13 +144,10 @@ def _insert(text: np.ndarray, local: np.ndarray, lo: int, hi: int, place: int, d
     local[hi] = place
 
 
-@kernel(nothing(growth, ids, integer, row, limits))
-def match_text(growth: Growth, text: np.ndarray, source: int, row: Any, limits: Limits) -> None:
+@kernel(nothing(growth, sources, integer, row, limits))
+def match_text(growth: Growth, sources: Sources, source: int, row: Any, limits: Limits) -> None:
     """Add the matches of a row's end in its own or previous text, sorted by what follows."""
-    first, end = row.own_first, row.own_end
-    if source == PREVIOUS:
-        first, end = row.previous_first, row.previous_end
-    count = _candidates(growth, text, first, end, row, limits.match)
+    text, count = sources.local.text, _candidates(growth, sources, source, row, limits.match)
     length, size = 0, 0
     for candidate in range(count):
         length = max(length, growth.lengths[candidate])

@@ -100,7 +100,10 @@ class RowView(Protocol):
 
     @property
     def tokens(self) -> np.ndarray:
-        """Prompt and committed output, (tokens,) int32, a view valid until the next step."""
+        """Prompt and committed output, (tokens,) int32, a view valid until the next step.
+
+        It only grows, at its end, for as long as the row is the same object.
+        """
         ...
 
 
