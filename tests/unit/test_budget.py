@@ -46,7 +46,7 @@ def goodput(trees, keeps, rows, costs):
     return (rows + survival) / costs.step_seconds(rows, np.array([rows + nodes]), CONTEXT)[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), marginal=st.sampled_from([0.0, 0.02, 0.1, 0.3, 1.0]))
 def test_no_other_choice_of_nodes_is_better(seed, marginal):
     random = np.random.default_rng(seed)

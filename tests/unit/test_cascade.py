@@ -118,7 +118,7 @@ def both_ways(rows, trees, fold, seed, monkeypatch):
         yield window, ours, masked_attention(packed, *arenas, masked.attention, window, SCALING)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), fold=st.sampled_from([1, 2, 3]))
 @example(seed=0, fold=2)
 def test_the_cascade_equals_one_masked_product(seed, fold):

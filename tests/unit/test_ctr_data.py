@@ -47,7 +47,7 @@ def make(rows=ROWS, length=3, **tables):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), min_size=1, max_size=40),
     st.integers(1, 5),

@@ -34,7 +34,7 @@ def sample(rows=400, users=40, seed=0):
     return labels, good, poor, rng.integers(0, users, rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(1, 5))
 def test_weighted_auc_equals_scikit_learn_with_ties(seed, rows, levels):
     rng = np.random.default_rng(seed)
@@ -159,7 +159,7 @@ def test_repeated_rows_of_a_user_bring_no_certainty():
     assert alone.mde < once.mde / 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 5))
 def test_auc_by_user_equals_scikit_learn_user_by_user(seed, rows, levels):
     rng = np.random.default_rng(seed)

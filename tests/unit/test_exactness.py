@@ -344,7 +344,7 @@ def test_a_malformed_tree_is_cut_before_the_node_that_breaks_it(flaw, reference,
     assert max(breaker.seen) == most
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     options=st.builds(
         Options,

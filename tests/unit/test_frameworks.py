@@ -286,7 +286,7 @@ def test_what_is_no_profile_is_malformed_and_encoded_whole(answer):
     assert read_profile("user", answer) == (answer, True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300))
 def test_no_answer_breaks_a_reading_or_leaves_nothing_to_encode(answer):
     if not answer.strip():

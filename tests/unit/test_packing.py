@@ -42,7 +42,7 @@ def texts_of(row, tree):
     return paths
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 4), window=st.sampled_from([0, 7]))
 def test_every_token_sees_its_own_path_and_nothing_else(seed, count, window):
     random = np.random.default_rng(seed)

@@ -64,7 +64,7 @@ contexts = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     cases=st.lists(contexts, min_size=1, max_size=4),
     seed=st.integers(0, 10**6),

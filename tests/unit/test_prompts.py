@@ -130,7 +130,7 @@ rows_of_any_split = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows_of_any_split)
 def test_ctr_rows_change_no_prompt_whatever_they_are(rows):
     users, items = make_users(u={"age": "1"}, v={}, w={}), make_items(*"ABCDEF")
@@ -220,7 +220,7 @@ def test_titles_are_cleaned_of_newlines_controls_and_tags_and_cut():
     assert "x" * (TITLE_CHARS + 1) not in long
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_no_title_or_attribute_can_add_a_line_or_open_a_tag(title, value):
     plain = item_text("Alpha", plot="Beta")

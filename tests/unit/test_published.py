@@ -104,7 +104,7 @@ words = st.integers(0, 5)
 texts_of = st.lists(st.lists(words, min_size=1, max_size=40), max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     groups=st.fixed_dictionaries({"g": texts_of, "h": texts_of}),
     tokens=st.lists(words, min_size=1, max_size=30),

@@ -63,7 +63,7 @@ def tensors(seed, tokens, heads, fold, dim):
     return packed, torch.randn(2, SLOTS, MAX_LENGTH, heads, dim, generator=generator)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     heads=st.integers(1, 3),

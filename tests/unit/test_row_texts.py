@@ -101,7 +101,7 @@ def histories(batch, changes):
         yield present
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches, steps, st.integers(1, 8))
 def test_the_index_finds_what_a_scan_finds(batch, changes, most):
     texts = RowTexts(with_previous=True)
@@ -114,7 +114,7 @@ def test_the_index_finds_what_a_scan_finds(batch, changes, most):
                 assert walked(texts, place, source, most) == scanned(row, source, most)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches, steps)
 def test_a_drafter_that_has_followed_rows_drafts_like_a_new_one(batch, changes):
     following = PoolDrafter(None, 9)

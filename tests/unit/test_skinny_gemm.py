@@ -10,7 +10,7 @@ from pipeline.engine.packed_linear import PackedLinear, pack_linears
 from pipeline.engine.skinny_gemm import PackedWeight, can_pack
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.integers(0, 40), outputs=st.integers(1, 70), quarter=st.integers(1, 40))
 def test_products_equal_torch(rows, outputs, quarter):
     torch.manual_seed(rows * 1000 + outputs)

@@ -43,7 +43,7 @@ triples = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(triples, st.integers(1, 6))
 def test_prefix_split_agrees_with_a_plain_loop_and_keeps_users_apart(pairs, limit):
     table = interactions_of(pairs)
@@ -73,7 +73,7 @@ def test_prefix_split_agrees_with_a_plain_loop_and_keeps_users_apart(pairs, limi
     assert abs(test_users - 0.3 * ctr_users) <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(triples, st.floats(0.1, 0.8), st.floats(0.2, 0.7))
 def test_global_time_never_parts_rows_of_one_time_nor_turns_time_back(pairs, past, train):
     table = interactions_of(pairs)

@@ -222,7 +222,7 @@ def trees(draw, vocab=6, most=12):
     return tree_of(tokens, [draw(st.integers(-1, node - 1)) for node in range(size)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     tree=trees(),
     seed=st.integers(0, 10**6),
@@ -236,7 +236,7 @@ def test_longest_is_what_lasers_code_does(tree, seed, top_k, p):
     assert walk.row.output.tolist() == laser(logits, tree, top_k, p)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tree=trees(), seed=st.integers(0, 10**6), prefer=st.sampled_from(["probable", "longest"]))
 def test_a_walk_costs_what_its_tokens_lost(tree, seed, prefer):
     """Path, outcomes, cost and statistics all follow from the text and the logits."""
