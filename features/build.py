@@ -1,17 +1,20 @@
-"""KNOWLEDGE -> FEATURES: the text of every entity as one vector; one row in, one row out."""
+"""KNOWLEDGE -> FEATURES: the text of every entity as one vector; one row in, one row out.
+
+Who has no usable text gets a mean of others' vectors afterwards, from `features.fallback`.
+"""
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.frameworks.framework import Read, Reading, whole_text
-from pipeline.schemas import FEATURES, KINDS, with_vector_width
+from pipeline.schemas import FEATURES, KINDS, PROVENANCE, with_vector_width
 
 _READ_ROWS = 16_384  # whose texts are in memory twice
 
@@ -55,18 +58,31 @@ def count_malformed(knowledge: pa.Table, read: Read) -> dict[str, int]:
 
 
 def build_features(knowledge: pa.Table, encoder: Encoder, read: Read = whole_text) -> pa.Table:
-    """FEATURES of `knowledge`, row by row; a row without a usable text has the zero vector.
+    """FEATURES of `knowledge`, row by row: `own`, or `none` where there is no usable text.
 
-    Of KNOWLEDGE only kind, entity_id, text and error are read.
+    Of KNOWLEDGE only kind, entity_id, text, error and PROVENANCE are read.
     """
     texts = [reading.text for reading in readings(knowledge, read)]
-    written = [row for row, text in enumerate(texts) if text]
+    has_text = np.array([bool(text) for text in texts], bool)
     vectors = np.zeros((len(texts), encoder.dim), np.float32)
-    vectors[written] = encoder.encode([texts[row] for row in written])
-    columns = [
-        knowledge["kind"],
-        knowledge["entity_id"],
-        pa.array(np.where(np.array(texts, object) == "", "none", "own"), pa.string()),
-        pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), encoder.dim),
-    ]
-    return pa.table(columns, schema=with_vector_width(FEATURES, encoder.dim))
+    vectors[has_text] = encoder.encode([text for text in texts if text])
+    seen = {
+        name: pc.if_else(pa.array(has_text), knowledge[name], "" if name == "prompt_hash" else 0)
+        for name in PROVENANCE
+    }
+    return feature_rows(knowledge, np.where(has_text, "own", "none"), seen, vectors)
+
+
+def feature_rows(
+    entities: pa.Table, source: np.ndarray, seen: Mapping[str, Any], vectors: np.ndarray
+) -> pa.Table:
+    """FEATURES of `entities`, (kind, entity_id); `seen` has a column for each of PROVENANCE."""
+    width = vectors.shape[1]
+    columns = {
+        "kind": entities["kind"],
+        "entity_id": entities["entity_id"],
+        "source": pa.array(source.tolist(), pa.string()),
+        **seen,
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), width),
+    }
+    return pa.table(columns).cast(with_vector_width(FEATURES, width))

@@ -1,6 +1,7 @@
 """A refresh: vectors of an earlier run whose texts have not changed.
 
-Vectors are read part by part when they are asked for, so memory stays bounded.
+Own vectors only: means over the texts of others are made anew in every run. Vectors are read part
+by part when they are asked for, so memory stays bounded.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -17,7 +18,7 @@ from features.build import usable_text
 from pipeline.errors import DataError
 from pipeline.knowledge import entities
 from pipeline.parts import count_rows, list_parts, read_parts
-from pipeline.schemas import FEATURES, SCHEMAS
+from pipeline.schemas import FEATURES, PROVENANCE, SCHEMAS
 from pipeline.store import Store
 
 FRESH = -1  # instead of a row of the earlier run: the text is new or has changed
@@ -39,15 +40,33 @@ def why_not(earlier: Store, settings: Mapping[str, Any]) -> str:
     return ""
 
 
-def unchanged_rows(knowledge: pa.Table, earlier: pa.Table) -> np.ndarray:
-    """Row of KNOWLEDGE `earlier` with the same entity and usable text: (rows,) int64, or FRESH.
+def unchanged_rows(knowledge: pa.Table, earlier: pa.Table, stored: pa.Table) -> np.ndarray:
+    """Row of the earlier FEATURES that has the vector of each text: (rows,) int64, or FRESH.
 
-    Two rows without a usable text are the same: both have the zero vector.
+    Args:
+        knowledge: KNOWLEDGE.
+        earlier: KNOWLEDGE of the earlier run, whose text must be the same and usable.
+        stored: (kind, entity_id, source) of its FEATURES, whose source must be `own`.
     """
-    place = pc.index_in(entities(knowledge), value_set=entities(earlier))
+    asked = entities(knowledge)
+    place = pc.index_in(asked, value_set=entities(earlier))
     is_same = pc.equal(usable_text(earlier).take(place), usable_text(knowledge))
-    rows = pc.if_else(pc.fill_null(is_same, False), place, FRESH)
-    return rows.to_numpy().astype(np.int64)
+    row = pc.index_in(asked, value_set=entities(stored))
+    is_own = pc.equal(stored["source"].take(row), "own")
+    return (
+        pc.if_else(pc.fill_null(pc.and_(is_same, is_own), False), row, FRESH)
+        .to_numpy()
+        .astype(np.int64)
+    )
+
+
+def with_provenance(features: pa.Table, knowledge: pa.Table) -> pa.Table:
+    """Own rows of FEATURES as of today's KNOWLEDGE, row by row: the same text may be asked anew."""
+    for name in PROVENANCE:
+        place = features.schema.get_field_index(name)
+        field = features.schema.field(place)
+        features = features.set_column(place, field, knowledge[name].cast(field.type))
+    return features
 
 
 def blocks_of(is_fresh: np.ndarray, most_fresh: int, most_rows: int) -> Iterator[slice]:

@@ -13,10 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.knowledge import is_among
 from pipeline.schemas import KINDS, SOURCES
 
 _MAP_POINTS = 1500  # a larger catalog is sampled: the page must stay small
 _EXAMPLES = 3
+_INSTEAD = {  # of an own vector
+    "group": "no usable text; the vector is the mean of its group",
+    "default": "no usable text, nor has its group one; the vector is the mean of its kind",
+    "none": "no usable text, nor has its kind one; the vector is zero",
+}
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
@@ -166,9 +172,14 @@ def examples(knowledge: pa.Table, items: pa.Table, per_kind: int = 3) -> list[di
 
 
 def failures(knowledge: pa.Table, features: pa.Table) -> list[dict[str, Any]]:
-    """Failed rows by stage, kind and message (numbers left out), with up to three examples."""
+    """Failed rows by stage, kind and message (numbers left out), with up to three examples.
+
+    A kind that nothing was to be written about has not failed.
+    """
     failed = knowledge.filter(pc.not_equal(knowledge["error"], ""))
-    empty = features.filter(pc.equal(features["source"], "none"))
+    without = features.filter(
+        pc.and_(pc.not_equal(features["source"], "own"), is_among(features, knowledge))
+    )
     rows = [
         (
             "knowledge",
@@ -180,8 +191,8 @@ def failures(knowledge: pa.Table, features: pa.Table) -> list[dict[str, Any]]:
         for row in failed.select(["kind", "error", "entity_id"]).to_pylist()
     ]
     rows += [
-        ("features", row["kind"], "no usable text; the vector is zero", row["entity_id"], "")
-        for row in empty.select(["kind", "entity_id"]).to_pylist()
+        ("features", row["kind"], _INSTEAD[row["source"]], row["entity_id"], "")
+        for row in without.select(["kind", "entity_id", "source"]).to_pylist()
     ]
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for stage, kind, pattern, entity_id, message in rows:

@@ -15,6 +15,12 @@ from pipeline.store import Manifest, Store
 REQUIRED = ("users", "items", "interactions", "embeddings", "groups", "knowledge", "features")
 OPTIONAL = ("comparison", "ctr")
 
+_VECTORS = {  # what stands for each of VECTOR_SOURCES
+    "own": "own vectors",
+    "group": "means of their group",
+    "default": "means of their kind",
+    "none": "zero vectors",
+}
 _UNITS = {"pools": "tokens", "ctr": "test rows", "report": "datasets"}
 _PACKAGES = (
     "faiss-cpu",
@@ -66,7 +72,7 @@ def stages(
         _stage(
             "features",
             _manifests(store, ["features"]),
-            {"vectors": _count(features, "own"), "without text": _count(features, "none")}
+            {words: _count(features, source) for source, words in _VECTORS.items()}
             | _malformed(store),
         ),
         _stage("check", _manifests(store, ["ctr"] if ctr else []), fits) | {"facts": {}},

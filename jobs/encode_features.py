@@ -4,8 +4,9 @@
 
 What of an answer is encoded the framework says: the whole of it, or the part that was asked for.
 In a refresh a text that has not changed keeps the vector of the earlier run.
-Blocks are stored in the order of KNOWLEDGE, so memory stays bounded and a killed job goes on after
-the last stored block.
+Own vectors are stored first, block by block in the order of KNOWLEDGE, then the means that all
+other entities get, which are made from the stored ones. So memory stays bounded, and a killed job
+goes on after the last stored block.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -29,8 +30,10 @@ from features.carry import (
     interleave,
     unchanged_rows,
     why_not,
+    with_provenance,
 )
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
+from features.fallback import Means, owed_rows
 from features.frameworks import framework_named
 from jobs import cli
 from jobs.actor_pool import ActorPool
@@ -41,8 +44,8 @@ from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.parts import read_parts
 from pipeline.runs import open_run
-from pipeline.schemas import FEATURES
-from pipeline.store import Store
+from pipeline.schemas import FEATURES, PROVENANCE, VECTOR_SOURCES
+from pipeline.store import DatasetWriter, Store
 
 log = logging.getLogger("jobs.encode_features")
 
@@ -61,38 +64,25 @@ def run(config: RunConfig, store: Store) -> None:
     settings = {"weights": weights_fingerprint(folder), "max_tokens": config.encoder.max_tokens}
     if framework.reading:  # whole texts were encoded before there was a choice
         settings["reading"] = framework.reading
-    plan = store.plan("features", settings=settings, inputs=["knowledge"])
+    plan = store.plan("features", settings=settings, inputs=["knowledge", "groups"])
     if plan.is_done:
         log.info("features: up to date, %d rows", store.require("features").num_rows)
         return
-    knowledge = store.read("knowledge", _TEXT)
+    groups = store.read("groups", [*_KEY, "group_id"])
+    texts, others = owed_rows(store.read("knowledge", [*_TEXT, *PROVENANCE]), groups)
     writer = plan.open_writer()
-    stored = writer.existing([*_KEY, "source"])
-    require_owed(stored, knowledge.slice(0, stored.num_rows))
-    log.info("features: %d texts, %d are stored already", knowledge.num_rows, stored.num_rows)
-    todo = knowledge.slice(stored.num_rows)
-    rows, earlier = _carried(config, settings, todo)
-    vectors = read_parts(writer.parts()[-1:], FEATURES, ["vector"])
-    facts: dict[str, Any] = {"dim": _width(vectors), "without_text": _without_text(stored)}
-    done = num_cut = 0
-    for block, truncated in _blocks(config, todo, rows, earlier):
-        require_owed(block, todo.slice(done, block.num_rows))
-        writer.append(block)
-        done += block.num_rows
-        facts["dim"] = _width(block)
-        facts["without_text"] += _without_text(block)
-        num_cut += truncated
-        log.info("features: %d / %d rows stored", done, todo.num_rows)
+    stored = writer.existing(_KEY)
+    owed = pa.concat_tables([texts.select(_KEY), others.select(_KEY)])
+    require_owed(stored, owed.slice(0, stored.num_rows))
+    log.info("features: %d texts, %d are stored already", texts.num_rows, stored.num_rows)
+    _encode(config, settings, writer, texts.slice(min(stored.num_rows, texts.num_rows)))
+    _fill(writer, groups, others.slice(max(stored.num_rows - texts.num_rows, 0)))
+    facts = {"dim": _width(writer), "sources": _sources(writer)}
     if framework.reading:
-        facts["malformed"] = count_malformed(knowledge, framework.read)
+        facts["malformed"] = count_malformed(texts, framework.read)
         log.info("features: malformed answers, encoded whole: %s", facts["malformed"])
     writer.finish(settings | facts)
-    log.info(
-        "features: %d rows of %d dimensions, %d without usable text; %d of %d texts encoded now "
-        "are longer than %d tokens",
-        *(knowledge.num_rows, facts["dim"], facts["without_text"]),
-        *(num_cut, int((rows == FRESH).sum()), config.encoder.max_tokens),
-    )
+    log.info("features: %d rows of %d dimensions: %s", len(owed), facts["dim"], facts["sources"])
 
 
 def require_owed(block: pa.Table, owed: pa.Table) -> None:
@@ -114,6 +104,35 @@ def require_owed(block: pa.Table, owed: pa.Table) -> None:
     )
 
 
+def _encode(
+    config: RunConfig, settings: Mapping[str, Any], writer: DatasetWriter, todo: pa.Table
+) -> None:
+    """Store the own vectors of `todo`, KNOWLEDGE, block by block."""
+    rows, earlier = _carried(config, settings, todo)
+    done = num_cut = 0
+    for block, truncated in _blocks(config, todo, rows, earlier):
+        require_owed(block, todo.slice(done, block.num_rows))
+        writer.append(block)
+        done += block.num_rows
+        num_cut += truncated
+        log.info("features: %d / %d rows stored", done, todo.num_rows)
+    log.info(
+        "features: %d of %d texts encoded now are longer than %d tokens",
+        *(num_cut, int((rows == FRESH).sum()), config.encoder.max_tokens),
+    )
+
+
+def _fill(writer: DatasetWriter, groups: pa.Table, others: pa.Table) -> None:
+    """Store the vectors of entities without a text: means over those stored, in their order."""
+    if not others.num_rows:
+        return
+    means = Means(groups, _width(writer))
+    for part in writer.parts():
+        means.add(read_parts([part], FEATURES))
+    for start in range(0, others.num_rows, _STORED_ROWS):
+        writer.append(means.features_of(others.slice(start, _STORED_ROWS)))
+
+
 def _carried(
     config: RunConfig, settings: Mapping[str, Any], todo: pa.Table
 ) -> tuple[np.ndarray, StoredFeatures | None]:
@@ -126,7 +145,8 @@ def _carried(
     if reason := why_not(earlier, settings):
         log.info("features: nothing is carried over from %s, since %s", previous, reason)
         return nothing
-    rows = unchanged_rows(todo, earlier.read("knowledge", _TEXT))
+    stored = earlier.read("features", [*_KEY, "source"])
+    rows = unchanged_rows(todo, earlier.read("knowledge", _TEXT), stored)
     fresh = int((rows == FRESH).sum())
     log.info("features: %d carried over from %s, %d to encode", len(rows) - fresh, previous, fresh)
     return rows, StoredFeatures(earlier)
@@ -147,7 +167,9 @@ def _blocks(
             truncated = pc.sum(table["truncated"]).as_py()
             new = table.drop_columns(["truncated"])
         if earlier is not None and count < len(wanted):
-            kept = earlier.take(wanted[wanted != FRESH])
+            is_kept = wanted != FRESH
+            asked = todo.slice(block.start, len(wanted)).filter(pa.array(is_kept))
+            kept = with_provenance(earlier.take(wanted[is_kept]), asked)
         yield interleave(wanted, new, kept), truncated
     encoded.require_end()
 
@@ -207,14 +229,16 @@ def _encoded_blocks(config: RunConfig, knowledge: pa.Table) -> Iterator[pa.Table
         yield from pool.through(blocks, len(blocks), ordered=True)
 
 
-def _width(features: pa.Table) -> int:
-    """Dimensions of the vectors; 0 for a table that never had a row."""
-    kind = features.schema.field("vector").type
+def _width(writer: DatasetWriter) -> int:
+    """Dimensions of the stored vectors; 0 where nothing is stored."""
+    kind = read_parts(writer.parts()[-1:], FEATURES, ["vector"]).schema.field("vector").type
     return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
 
 
-def _without_text(features: pa.Table) -> int:
-    return pc.sum(pc.equal(features["source"], "none")).as_py() or 0
+def _sources(writer: DatasetWriter) -> dict[str, int]:
+    """How many vectors are of each source."""
+    found = writer.existing(["source"])["source"]
+    return {name: pc.sum(pc.equal(found, name)).as_py() or 0 for name in VECTOR_SOURCES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

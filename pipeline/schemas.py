@@ -81,11 +81,23 @@ KNOWLEDGE = pa.schema(
     ]
 )
 
+# Whose texts a vector was made from: the entity's own; else it is the mean over the texts of its
+# group; else over those of its kind (`default`); of `none` the vector is zero.
+VECTOR_SOURCES = ("own", "group", "default", "none")
+# What a vector has seen. Of a mean: the latest `asof` and `latest_source` of the texts averaged,
+# the sum of their `source_events`, and no prompt. Of `none`: zeros.
+PROVENANCE = ("asof", "latest_source", "source_events", "prompt_hash")
+
+# Entities with a text of their own come first, in the order of KNOWLEDGE, then all others.
 FEATURES = pa.schema(
     [
         ("kind", pa.string()),
         ("entity_id", pa.string()),
-        ("source", pa.string()),  # own | none (no usable text: the vector is zero)
+        ("source", pa.string()),  # one of VECTOR_SOURCES
+        ("asof", pa.int64()),
+        ("latest_source", pa.int64()),
+        ("source_events", pa.int64()),
+        ("prompt_hash", pa.string()),
         ("vector", pa.list_(pa.float32())),  # fixed_size_list once the width is known
     ]
 )
@@ -111,7 +123,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "embeddings": (EMBEDDINGS, 1),
     "groups": (GROUPS, 1),
     "knowledge": (KNOWLEDGE, 5),
-    "features": (FEATURES, 1),
+    "features": (FEATURES, 2),
     "fits": (FITS, 1),
 }
 

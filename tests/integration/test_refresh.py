@@ -101,7 +101,10 @@ def test_who_has_left_is_gone_and_who_is_new_is_there(refreshed):
 
 def test_vectors_of_texts_that_stand_are_those_of_the_earlier_run_to_the_bit(refreshed, finished):
     before, after = (
-        {(row["kind"], row["entity_id"]): row for row in store.read("features").to_pylist()}
+        {
+            (row["kind"], row["entity_id"]): row["vector"]
+            for row in store.read("features").to_pylist()
+        }
         for store in (finished, refreshed)
     )
     texts_before, texts_after = rows_by_entity(finished), rows_by_entity(refreshed)

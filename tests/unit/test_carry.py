@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.build import feature_rows
 from features.carry import (
     FRESH,
     StoredFeatures,
@@ -21,10 +22,11 @@ from jobs import encode_features
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.mirror import Mirror
-from pipeline.schemas import FEATURES, KNOWLEDGE, SCHEMAS, with_vector_width
+from pipeline.schemas import FEATURES, GROUPS, KNOWLEDGE, PROVENANCE, SCHEMAS
 from pipeline.store import Store
 
 WIDTH = 3
+EVER = (90, 80, 7, "asked")  # what a text has seen, in the order of PROVENANCE
 
 
 def texts(rows):
@@ -38,23 +40,31 @@ def entities(names, text="about {}"):
 
 
 def features(rows, vectors):
-    columns = [
-        [row[0] for row in rows],
-        [row[1] for row in rows],
-        ["own"] * len(rows),
-        pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(vectors), pa.float32()), WIDTH),
-    ]
-    return pa.table(columns, schema=with_vector_width(FEATURES, WIDTH))
+    """Own vectors of rows of KNOWLEDGE; those of `entities` say nothing of what they have seen."""
+    names = pa.table({"kind": [r[0] for r in rows], "entity_id": [r[1] for r in rows]})
+    seen = {
+        name: [row[4 + place] if len(row) > 4 else type(EVER[place])() for row in rows]
+        for place, name in enumerate(PROVENANCE)
+    }
+    return feature_rows(names, np.repeat("own", len(rows)), seen, vectors)
 
 
-def store_knowledge(store, rows, settings=None):
+def store_knowledge(store, rows, settings=None, seen=EVER):
+    """KNOWLEDGE and GROUPS: everyone is in the group of their id's first letter."""
     table = []
     for kind, entity, text, error in rows:
         row = {f.name: [] if pa.types.is_list(f.type) else 0 for f in KNOWLEDGE}
         row |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)}
+        row |= dict(zip(PROVENANCE, seen, strict=True))
         table.append(row | {"kind": kind, "entity_id": entity, "text": text, "error": error})
     settings = settings or {"rows": rows}
     store.plan("knowledge", settings).write(pa.Table.from_pylist(table, KNOWLEDGE))
+    groups = [
+        {"kind": kind, "entity_id": entity, "group_id": entity[0], "route": "attribute"}
+        | {"distance": 0.0, "representative": False}
+        for kind, entity, _, _ in rows
+    ]
+    store.plan("groups", settings).write(pa.Table.from_pylist(groups, GROUPS))
 
 
 def random_vectors(rows, seed=0):
@@ -86,13 +96,20 @@ def test_a_row_holds_if_the_same_entity_has_the_same_usable_text():
             ("user", "5", "likes war films", ""),  # another entity with a text of an earlier one
             ("user", "1", "likes war films", ""),
             ("item", "2", "a war film", ""),
-            ("user", "3", " ", ""),  # no usable text then, none now
+            ("user", "3", " ", ""),  # no usable text then, none now: never carried over
             ("user", "4", "whole", "engine failed"),  # an error's text is not used
         ]
     )
-    assert unchanged_rows(now, earlier).tolist() == [FRESH, 1, FRESH, 0, FRESH, 3, FRESH]
-    assert unchanged_rows(now, earlier.slice(0, 0)).tolist() == [FRESH] * 7
-    assert unchanged_rows(now.slice(0, 0), earlier).tolist() == []
+    stored = earlier.take([4, 0, 1, 2, 3]).append_column(
+        "source", pa.array(["own"] * 4 + ["group"])
+    )
+    rows = [FRESH, 2, FRESH, 1, FRESH, FRESH, FRESH]
+    assert unchanged_rows(now, earlier, stored).tolist() == rows
+    assert unchanged_rows(now, earlier.slice(0, 0), stored).tolist() == [FRESH] * 7
+    assert (
+        unchanged_rows(now, earlier, stored.slice(0, 2)).tolist() == [FRESH] * 3 + [1] + [FRESH] * 3
+    )
+    assert unchanged_rows(now.slice(0, 0), earlier, stored).tolist() == []
 
 
 @given(
@@ -319,6 +336,39 @@ def test_features_that_do_not_fit_are_all_made_anew_and_the_log_says_why(
     with caplog.at_level(logging.INFO):
         assert len(encode(tmp_path, encoder, tuesday, monkeypatch, **settings)) == 30
     assert f"nothing is carried over from monday, since {reason}" in caplog.text
+
+
+def test_a_text_that_stands_keeps_its_vector_and_has_what_its_prompt_shows_today(
+    tmp_path, encoder, monday, monkeypatch
+):
+    """Another prompt may have given the same words."""
+    store, today = Store(tmp_path / "artifacts" / "tuesday"), (190, 180, 8, "asked anew")
+    store_knowledge(store, MONDAY, seen=today)
+    assert encode(tmp_path, encoder, store, monkeypatch) == []
+    assert bits_of(store.read("features")) == bits_of(monday.read("features"))
+    for table, seen in ((store, today), (monday, EVER)):
+        rows = table.read("features").select(PROVENANCE).to_pylist()
+        assert {tuple(row.values()) for row in rows} == {seen}
+
+
+def test_means_of_groups_are_made_anew_in_a_refresh(tmp_path, encoder, monday, monkeypatch):
+    """u0 had no text on Monday and has none today, u1 has lost its own, u4 has another."""
+
+    def changed(**texts):
+        return [(*row[:2], texts.get(row[1], row[2]), "") for row in MONDAY]
+
+    store_knowledge(monday, changed(u0=""))
+    monkeypatch.setattr(encode_features, "_encoded_blocks", Encoding())
+    encode_features.run(config_of(tmp_path, encoder), monday)
+    store = Store(tmp_path / "artifacts" / "tuesday")
+    store_knowledge(store, changed(u0="", u1="", u4="another text"))
+    assert encode(tmp_path, encoder, store, monkeypatch) == ["another text"]
+    for table, without in ((monday.read("features"), 1), (store.read("features"), 2)):
+        assert table["source"].to_pylist() == ["own"] * (30 - without) + ["group"] * without
+        vectors = np.stack(table["vector"].to_pylist())
+        mean = np.float32(vectors[:-without].astype(np.float64).mean(axis=0))
+        assert all(np.array_equal(vector, mean) for vector in vectors[-without:])
+        assert table["source_events"][-1].as_py() == 7 * (30 - without)
 
 
 def test_workers_that_give_too_much_end_the_job(tmp_path, encoder, tuesday, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from features.build import build_features, usable_text
 from jobs.encode_features import require_owed
 from pipeline.errors import DataError
-from pipeline.schemas import FEATURES, with_vector_width
+from pipeline.schemas import FEATURES, PROVENANCE, with_vector_width
 
 
 class LetterEncoder:
@@ -28,8 +28,19 @@ class LetterEncoder:
 
 
 def knowledge(rows):
+    """KNOWLEDGE; the row in place n has seen n events, the latest at 10 n, as of 100 + n."""
     names = ["kind", "entity_id", "text", "error"]
-    return pa.table([list(column) for column in zip(*rows, strict=True)], names=names)
+    place = np.arange(len(rows))
+    return pa.table(
+        [
+            *map(list, zip(*rows, strict=True)),
+            100 + place,
+            10 * place,
+            place.astype(np.int32),
+            [f"asked {n}" for n in place],
+        ],
+        names=[*names, *PROVENANCE],
+    )
 
 
 ROWS = [
@@ -57,6 +68,13 @@ def test_failed_and_blank_rows_are_marked_and_never_encoded():
     assert usable_text(knowledge(ROWS)).to_pylist() == ["aab", "", "bb", "", ""]
 
 
+def test_an_own_vector_has_the_provenance_of_its_text_and_no_vector_has_none():
+    seen = build_features(knowledge(ROWS), LetterEncoder()).select(PROVENANCE)
+    nothing = (0, 0, 0, "")
+    wanted = [(100, 0, 0, "asked 0"), nothing, (102, 20, 2, "asked 2"), nothing, nothing]
+    assert [tuple(row.values()) for row in seen.to_pylist()] == wanted
+
+
 def test_knowledge_without_any_text_gives_zero_vectors():
     features = build_features(knowledge(ROWS[3:]), LetterEncoder())
     assert features["source"].to_pylist() == ["none", "none"]
@@ -68,7 +86,7 @@ def test_no_rows_give_no_rows():
 
 
 def test_chunked_knowledge_is_encoded_like_whole_knowledge():
-    parts = pa.concat_tables([knowledge(ROWS[:2]), knowledge(ROWS[2:])])
+    parts = pa.concat_tables([knowledge(ROWS).slice(0, 2), knowledge(ROWS).slice(2)])
     whole = build_features(knowledge(ROWS), LetterEncoder())
     assert build_features(parts, LetterEncoder()).equals(whole)
 

@@ -23,7 +23,7 @@ from jobs import cli
 from pipeline.config import PromptSettings
 from pipeline.errors import ConfigError
 from pipeline.prompts import build_prompts, prompt_hash
-from pipeline.schemas import INTERACTIONS, ITEMS, USERS
+from pipeline.schemas import INTERACTIONS, ITEMS, PROVENANCE, USERS
 from pipeline.store import fingerprint
 from pipeline.templates import Domain, Templates
 
@@ -328,6 +328,9 @@ def test_only_what_was_asked_for_is_encoded_and_the_rest_counted():
     ]
     names = ["kind", "entity_id", "text", "error"]
     knowledge = pa.table([list(column) for column in zip(*rows, strict=True)], names=names)
+    for name in PROVENANCE:
+        seen = pa.array(["asked"] * 5 if name == "prompt_hash" else [0] * 5)
+        knowledge = knowledge.append_column(name, seen)
     texts = [reading.text for reading in readings(knowledge, read_profile)]
     assert texts == ["Likes drama.", "no profile", "no profile", "", ""]
     assert count_malformed(knowledge, read_profile) == {"user": 1, "item": 1}

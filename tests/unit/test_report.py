@@ -105,7 +105,11 @@ def tables_of(num_users, num_items, failing=0):
             {
                 "kind": kind,
                 "entity_id": name,
-                "source": "none" if n < failing else "own",
+                "source": "group" if n < failing else "own",
+                "asof": 9,
+                "latest_source": 0,
+                "source_events": 3,
+                "prompt_hash": "" if n < failing else f"{kind} {name}",
                 "vector": [0.0, 1.0],
             }
             for n, (kind, name) in enumerate(entities)
@@ -276,11 +280,13 @@ def test_the_encoding_stage_counts_malformed_answers_where_a_form_was_asked_for(
     def counts():
         return next(s["counts"] for s in summarise(store)["stages"] if s["stage"] == "features")
 
-    assert counts() == {"vectors": 12, "without text": 2}
+    names = ("own vectors", "means of their group", "means of their kind", "zero vectors")
+    vectors = dict(zip(names, (12, 2, 0, 0), strict=True))
+    assert counts() == vectors
     path = store.path("features") / MANIFEST
     facts = {"facts": {"malformed": {"user": 3, "item": 1}}}
     path.write_text(json.dumps(json.loads(path.read_text()) | facts))
-    assert counts() == {"vectors": 12, "without text": 2, "malformed answers": 4}
+    assert counts() == vectors | {"malformed answers": 4}
     assert "malformed answers" in render(summarise(store))
 
 
@@ -539,6 +545,18 @@ def test_failures_of_one_cause_are_one_row_with_examples(store):
         ("knowledge", 2, ["u0", "u1"]), ("features", 2, ["u0", "u1"]),
     ]  # fmt: skip
     assert failures[0]["message"] == "prompt has 600 tokens"
+    assert failures[1]["message"] == "no usable text; the vector is the mean of its group"
+
+
+def test_a_kind_that_nothing_was_written_about_has_not_failed(tmp_path):
+    tables = tables_of(2, 3)
+    tables["knowledge"] = tables["knowledge"][:2]
+    for row in tables["features"][2:]:
+        row |= {"source": "none", "prompt_hash": ""}
+    report = summarise(write_store(tmp_path / "r", tables))
+    assert report["failures"] == []
+    stage = next(one for one in report["stages"] if one["stage"] == "features")
+    assert stage["counts"]["zero vectors"] == 3
 
 
 def test_map_leaves_out_untrained_vectors_and_keeps_the_order_of_rows(store):

@@ -21,8 +21,8 @@ def make_users(*ids):
 
 def make_features(*vectors):
     rows = [
-        {"kind": "user", "entity_id": f"u{n}", "source": "own", "vector": vector}
-        for n, vector in enumerate(vectors)
+        {f.name: 0 if f.type == pa.int64() else "x" for f in FEATURES} | {"vector": vector}
+        for vector in vectors
     ]
     return pa.Table.from_pylist(rows, schema=FEATURES)
 
