@@ -9,7 +9,8 @@ a twin).
 # (pyarrow.compute makes its functions at import time)
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,8 @@ class CtrData:
     history_signals: np.ndarray  # (rows, history) int8: 0 padding, DISLIKED, LIKED
     user_fields: Fields
     item_fields: Fields
+    # kind -> (entities,) source of the vector, one of VECTOR_SOURCES; {} before features are joined
+    sources: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def make_ctr_data(

@@ -2,8 +2,9 @@
 
 *Warm* users have a train row, *warm* items have one or stand in the history of one, which shares
 their embeddings; of *cold* ones training saw nothing, so their ids say nothing. *Head* are the most
-frequent items that together hold half of the train rows, *tail* are all others. A part that cannot
-be measured has no AUC, and says why.
+frequent items that together hold half of the train rows, *tail* are all others. Users and items are
+also told apart by whose texts their vector is from, as far as such occur in test rows. A part that
+cannot be measured has no AUC, and says why.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,12 @@ from features.ctr.data import CtrData, marked
 from features.ctr.metrics import auc
 
 _HEAD_SHARE = 0.5  # of the train rows
+_SOURCES = {  # in words, in the order of VECTOR_SOURCES
+    "own": "with own text",
+    "group": "by group",
+    "default": "by default",
+    "none": "without knowledge",
+}
 _LEAST_ROWS = 50  # of either label; below, an AUC is off by 0.05 and more
 
 
@@ -70,7 +77,18 @@ def _masks(data: CtrData) -> dict[str, np.ndarray]:
         "cold items": ~is_warm_item,
         "head items": is_head,
         "tail items": ~is_head,
+    } | _by_source(data)
+
+
+def _by_source(data: CtrData) -> dict[str, np.ndarray]:
+    """Slices by the source of the vectors; those without a test row are left out."""
+    owners = {"user": data.users, "item": data.items}
+    found = {
+        f"{kind}s {words}": sources[owners[kind][data.splits["test"]]] == source
+        for kind, sources in data.sources.items()
+        for source, words in _SOURCES.items()
     }
+    return {name: is_in for name, is_in in found.items() if is_in.any()}
 
 
 def _head(frequency: np.ndarray) -> np.ndarray:

@@ -123,3 +123,33 @@ def test_a_slice_without_a_row_says_so():
     assert slices_of(rows)["warm users"]["reason"] == "no test row is of this kind"
     assert slice_aucs(rows, scores())["warm users"] == {"base": None, "knowledge": None}
     assert slices_of(rows)["cold users"]["rows"] == TEST
+
+
+def test_slices_by_whose_texts_vectors_are_from_are_those_that_occur_in_test_rows():
+    """User 5 and item 7 have their group's mean; that of item 6 no test row shows."""
+    sources = {
+        "user": np.array(["own"] * 5 + ["group"]),
+        "item": np.array(["own"] * 6 + ["none", "default"]),
+    }
+    rows = replace(
+        data(liked=lambda _, items, labels: np.where(items == 7, 1, labels)), sources=sources
+    )
+    test = rows.splits["test"]
+    rows.items[test[rows.items[test] == 6]] = 5
+    users, items = rows.users[test], rows.items[test]
+    wanted = {
+        "users with own text": users < 5,
+        "users by group": users == 5,
+        "items with own text": items < 7,
+        "items by default": items == 7,
+    }
+    parts, aucs = slices_of(rows), slice_aucs(rows, scores())
+    assert list(parts)[6:] == list(aucs)[6:] == list(wanted)
+    assert [parts[name]["rows"] for name in wanted] == [mask.sum() for mask in wanted.values()]
+    labels = rows.labels[test]
+    by_seed = [roc_auc_score(labels[users == 5], row[users == 5]) for row in scores()["base"]]
+    assert aucs["users by group"]["base"] == pytest.approx(np.mean(by_seed))
+    assert (
+        parts["items by default"]["reason"] == f"all {(items == 7).sum()} test rows have one label"
+    )
+    assert aucs["items by default"] == {"base": None, "knowledge": None}
