@@ -7,13 +7,13 @@ build the map anew from a config. Tests read the files, but not by FuxiCTR or Fe
 of the check. 0 is padding there, which stays the zero vector and which pooling does not count; here
 it is "unknown", which begins as the zero vector and is trained. `user_knowledge` and
 `item_knowledge` are 1 + the entity's place in the catalog, and carry its vector, frozen: as the
-encoder gave it, where the check standardises vectors and adds a column for "has no text". The
-vocabulary leads back to ids.
+encoder gave it, or the mean over others where it has no text of its own; the check standardises
+vectors and adds a column for "not its own". The vocabulary leads back to ids.
 
 `feast/` is written as a FileSource of Feast wants it: a file for each kind of entity (id,
-event_timestamp, created, source, vector) and the CTR rows to join them to. `event_timestamp` is the
-latest interaction that the text had seen; a text that saw none holds from the catalog's first
-interaction on.
+event_timestamp, created, source, PROVENANCE as in FEATURES, vector) and the CTR rows to join them
+to. `event_timestamp` is the latest interaction that the text, or any text averaged, had seen; what
+saw none holds from the catalog's first interaction on.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -32,10 +32,10 @@ import pyarrow.parquet as pq
 
 from features.ctr.data import CTR_SPLITS, LIKED, CtrData
 from pipeline.errors import DataError
-from pipeline.schemas import KINDS
+from pipeline.schemas import KINDS, PROVENANCE
 
 FUXICTR, FEAST = "fuxictr", "feast"
-FORMAT = 1  # of the files: under another number an export is made anew
+FORMAT = 2  # of the files: under another number an export is made anew
 LABEL = "label"
 _MOST_ID_CHARS = 256
 _TIME = pa.timestamp("us", tz="UTC")
@@ -122,7 +122,6 @@ def write_feast(
     folder: Path,
     data: CtrData,
     features: pa.Table,
-    knowledge: pa.Table,
     interactions: pa.Table,
     created: str,
 ) -> None:
@@ -132,34 +131,28 @@ def write_feast(
         folder: is made.
         data: the CTR rows.
         features: FEATURES.
-        knowledge: KNOWLEDGE, of which `latest_source` is read.
         interactions: INTERACTIONS, of which the first timestamp is read.
         created: when the features were made, ISO 8601.
     """
     folder.mkdir()
     first = pc.min(interactions["timestamp"]).as_py()
     for kind in KINDS:
-        table = feast_table(features, knowledge, kind, first, created)
+        table = feast_table(features, kind, first, created)
         pq.write_table(table, folder / f"{kind}_knowledge.parquet", compression="zstd")
     pq.write_table(_feast_rows(data), folder / "ctr_rows.parquet", compression="zstd")
 
 
-def feast_table(
-    features: pa.Table, knowledge: pa.Table, kind: str, first: int, created: str
-) -> pa.Table:
+def feast_table(features: pa.Table, kind: str, first: int, created: str) -> pa.Table:
     """The features of a kind with the columns that a Feast FileSource wants.
 
     Args:
         features: FEATURES.
-        knowledge: KNOWLEDGE.
         kind: user or item.
         first: timestamp from which on a text holds that has seen no interaction.
         created: ISO 8601.
     """
     rows = features.filter(pc.equal(features["kind"], kind))
-    known = knowledge.filter(pc.equal(knowledge["kind"], kind))
-    place = pc.index_in(rows["entity_id"], value_set=known["entity_id"].combine_chunks())
-    latest = known["latest_source"].take(place)
+    latest = rows["latest_source"]
     seconds = pc.if_else(pc.equal(latest, 0), pa.scalar(first, pa.int64()), latest)
     vectors = rows["vector"].cast(pa.list_(pa.float32()))
     made = pa.array([created] * rows.num_rows, pa.string())
@@ -169,6 +162,7 @@ def feast_table(
             "event_timestamp": _as_time(seconds),
             "created": pc.strptime(made, "%Y-%m-%dT%H:%M:%SZ", "us").cast(_TIME),
             "source": rows["source"],
+            **{name: rows[name] for name in PROVENANCE},
             "vector": vectors,
         }
     )
@@ -212,7 +206,7 @@ def _width(features: pa.Table) -> int:
 
 
 def _vectors_of(features: pa.Table, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (entities,) and vectors (entities, width) of the entities of a kind that have a text."""
+    """Ids (entities,) and vectors (entities, width) of the entities of a kind that have one."""
     is_usable = pc.and_(pc.equal(features["kind"], kind), pc.not_equal(features["source"], "none"))
     rows = features.filter(is_usable)
     _require_short(rows["entity_id"], kind)

@@ -29,15 +29,14 @@ def run(config: RunConfig, store: Store) -> None:
     if plan.is_done:
         log.info("export: up to date, %d CTR rows", store.require("export").num_rows)
         return
-    data, _ = load_inputs(store, config.ctr)
+    data, _ = load_inputs(store, config)
     features = store.read("features")
-    knowledge = store.read("knowledge", ["kind", "entity_id", "latest_source"])
     interactions = store.read("interactions", ["timestamp"])
     created = store.require("features").created
 
     def fill(folder: Path) -> None:
         write_fuxictr(folder / FUXICTR, data, features, config.run)
-        write_feast(folder / FEAST, data, features, knowledge, interactions, created)
+        write_feast(folder / FEAST, data, features, interactions, created)
 
     rows = {name: len(split) for name, split in data.splits.items()}
     plan.write_files(fill, num_rows=sum(rows.values()), facts=rows)

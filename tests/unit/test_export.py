@@ -15,7 +15,15 @@ from features.export import ctr_columns
 from jobs import export_features
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
-from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, KNOWLEDGE, USERS, with_vector_width
+from pipeline.schemas import (
+    FEATURES,
+    INTERACTIONS,
+    ITEMS,
+    KNOWLEDGE,
+    PROVENANCE,
+    USERS,
+    with_vector_width,
+)
 from pipeline.store import Store
 
 USER_IDS, ITEM_IDS, WIDTH, FIRST = ["7", "07", "ü", "u4"], [f"i{n}" for n in range(6)], 3, 1_000
@@ -67,20 +75,29 @@ def catalog(attribute="job.title"):
     return interactions, users, items
 
 
-def texts(latest):
-    """KNOWLEDGE and FEATURES of all entities; user u4 and item i5 have no text."""
+def texts(latest, asof=1_099):
+    """KNOWLEDGE and FEATURES of all entities; u4 has the mean of its group, i5 has nothing."""
     keys = [("user", user) for user in USER_IDS] + [("item", item) for item in ITEM_IDS]
     empty = {f.name: [] if pa.types.is_list(f.type) else 0 for f in KNOWLEDGE}
     empty |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)}
+    seen = {entity: (asof, latest.get(entity, 0), 3, "asked") for _, entity in keys}
     rows = [
-        empty | {"kind": kind, "entity_id": entity, "latest_source": latest.get(entity, 0)}
+        empty
+        | {"kind": kind, "entity_id": entity}
+        | dict(zip(PROVENANCE, seen[entity], strict=True))
         for kind, entity in keys
     ]
-    has_text = np.array([entity not in ("u4", "i5") for _, entity in keys])
+    without = {"u4": ("group", (1_099, 1_060, 6, "")), "i5": ("none", (0, 0, 0, ""))}
+    told = [without.get(entity, ("own", seen[entity])) for _, entity in keys]
     vectors = np.random.default_rng(1).normal(size=(len(keys), WIDTH)).astype(np.float32)
-    vectors[~has_text] = 0
+    vectors[-1] = 0
     features = pa.table(
-        [*zip(*keys, strict=True), np.where(has_text, "own", "none"), list(vectors)],
+        [
+            *zip(*keys, strict=True),
+            [source for source, _ in told],
+            *zip(*(known for _, known in told), strict=True),
+            list(vectors),
+        ],
         schema=with_vector_width(FEATURES, WIDTH),
     )
     return pa.Table.from_pylist(rows, KNOWLEDGE), features
@@ -88,11 +105,11 @@ def texts(latest):
 
 @pytest.fixture
 def make_store(tmp_path):
-    def make(latest=LATEST, **varied):
+    def make(asof=1_099, **varied):
         store = Store(tmp_path / "shop")
         for name, table in zip(("interactions", "users", "items"), catalog(**varied), strict=True):
             store.plan(name, {}).write(table)
-        knowledge, features = texts(latest)
+        knowledge, features = texts(LATEST, asof)
         store.plan("knowledge", {}).write(knowledge)
         store.plan("features", {}, inputs=["knowledge"]).write(features)
         return store
@@ -156,7 +173,7 @@ def test_a_code_of_knowledge_leads_to_the_id_and_to_its_vector(exported):
     vectors = {
         (row["kind"], row["entity_id"]): row["vector"]
         for row in features.to_pylist()
-        if row["source"] == "own"
+        if row["source"] != "none"
     }
     vocabularies = json.loads((exported / "fuxictr/feature_vocab.json").read_text())
     for kind, ids in (("user", USER_IDS), ("item", ITEM_IDS)):
@@ -174,17 +191,21 @@ def test_a_code_of_knowledge_leads_to_the_id_and_to_its_vector(exported):
 def test_pandas_opens_the_features_with_ids_times_and_vectors(exported):
     _, features = texts(LATEST)
     users = pd.read_parquet(exported / "feast/user_knowledge.parquet")
-    assert list(users) == ["user_id", "event_timestamp", "created", "source", "vector"]
+    assert list(users) == ["user_id", "event_timestamp", "created", "source", *PROVENANCE, "vector"]
     assert users["user_id"].tolist() == USER_IDS
     for name in ("event_timestamp", "created"):
         assert str(users[name].dt.tz) == "UTC"
     seconds = users["event_timestamp"].map(pd.Timestamp.timestamp).tolist()
-    assert seconds == [1_050, 1_060, 1_099, FIRST]
-    assert users["source"].tolist() == ["own", "own", "own", "none"]
+    assert seconds == [1_050, 1_060, 1_099, 1_060]
+    assert users["source"].tolist() == ["own", "own", "own", "group"]
+    for name in PROVENANCE:
+        assert users[name].tolist() == features[name].to_pylist()[:4]
     np.testing.assert_array_equal(np.stack(users["vector"]), features["vector"].to_pylist()[:4])
     items = pd.read_parquet(exported / "feast/item_knowledge.parquet")
     assert items["item_id"].tolist() == ITEM_IDS
     assert set(items["event_timestamp"].map(pd.Timestamp.timestamp)) == {FIRST}
+    assert items["source"].tolist() == ["own"] * 5 + ["none"]
+    assert items["asof"].tolist() == [1_099] * 5 + [0]
 
 
 def test_feast_reads_the_types_from_the_schema(exported):
@@ -230,8 +251,8 @@ def test_an_export_is_made_once_and_anew_for_other_settings(exported, make_store
 
 
 def test_knowledge_of_the_future_is_not_exported(make_store):
-    store = make_store(LATEST | {"7": 1_399})
-    with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
+    store = make_store(asof=1_100)
+    with pytest.raises(DataError, match="are as of 1100 or later, when the CTR rows begin"):
         export_features.run(config(store.root), store)
     assert store.manifest("export") is None
 
