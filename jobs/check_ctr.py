@@ -11,11 +11,13 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from features.ctr.check import summarise
 from features.ctr.data import make_ctr_data
+from features.ctr.join import sources_of
 from features.ctr.verdict import LOSSLESS
 from jobs import cli, encode_controls, fit_models
 from jobs.waves import CATALOG
@@ -54,6 +56,8 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 def _check(config: RunConfig, store: Store, plan: Plan) -> None:
     users, items, interactions = (store.read(name) for name in CATALOG)
     data = make_ctr_data(interactions, users, items, config.ctr.history_length)
+    sources = sources_of(data, store.read("features", ["kind", "entity_id", "source"]))
+    data = replace(data, sources=sources)
     fits = fit_models.read_fits(store.read("fits"))
     result = {
         "protocol": config.catalog.split.protocol,

@@ -21,10 +21,10 @@ from features.frameworks import framework_named
 from jobs.cluster import start_ray
 from jobs.encode_controls import dataset_of, wanted
 from jobs.waves import CATALOG, require_own_framework
-from pipeline.config import CtrSettings, RunConfig
+from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.runs import open_run
-from pipeline.schemas import FITS
+from pipeline.schemas import FITS, PROVENANCE
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.fit_models")
@@ -42,11 +42,11 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("fits: up to date, %d", store.require("fits").num_rows)
         return
     require_own_framework(config, store)
-    data, vectors = load_inputs(store, config.ctr)
-    arms = make_arms(data, vectors, _controls(config, store, data), _plain(plain, data))
+    data, vectors = load_inputs(store, config)
+    arms = make_arms(data, vectors, _controls(config, store, data), _plain(config, plain, data))
     coverage = vectors.coverage(data, "test")
     log.info(
-        "fits: %s rows; %.0f %% of test rows have user vectors, %.0f %% item vectors",
+        "fits: %s rows; %.0f %% of test rows have a user's own text, %.0f %% an item's",
         " + ".join(f"{len(rows)} {name}" for name, rows in data.splits.items()),
         *(100 * share for share in coverage.values()),
     )
@@ -97,28 +97,29 @@ def plain_run(config: RunConfig) -> Store | None:
     return plain
 
 
-def load_inputs(store: Store, settings: CtrSettings) -> tuple[CtrData, KnowledgeVectors]:
+def load_inputs(store: Store, config: RunConfig) -> tuple[CtrData, KnowledgeVectors]:
     """CTR rows and the vectors that belong to them.
 
     Raises:
         DataError: the features were made from other knowledge, or the join finds a fault.
     """
     users, items, interactions = (store.read(name) for name in CATALOG)
-    data = make_ctr_data(interactions, users, items, settings.history_length)
-    return data, _vectors(store, data)
+    data = make_ctr_data(interactions, users, items, config.ctr.history_length)
+    return data, _vectors(config, store, data)
 
 
-def _vectors(store: Store, data: CtrData) -> KnowledgeVectors:
+def _vectors(config: RunConfig, store: Store, data: CtrData) -> KnowledgeVectors:
     if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
         raise DataError(
             f"{store.files.address}: features were made from other knowledge; run "
             "encode_features again"
         )
-    return join_vectors(data, store.read("features"), store.read("knowledge"))
+    knowledge = store.read("knowledge", ["kind", "entity_id", *PROVENANCE])
+    return join_vectors(data, store.read("features"), knowledge, config.catalog.split.protocol)
 
 
-def _plain(plain: Store | None, data: CtrData) -> KnowledgeVectors | None:
-    return None if plain is None else _vectors(plain, data)
+def _plain(config: RunConfig, plain: Store | None, data: CtrData) -> KnowledgeVectors | None:
+    return None if plain is None else _vectors(config, plain, data)
 
 
 def _controls(config: RunConfig, store: Store, data: CtrData) -> dict[str, KnowledgeVectors | None]:

@@ -1,7 +1,7 @@
-"""FEATURES joined to the CTR rows, and the guard against knowledge from the future.
+"""FEATURES joined to the CTR rows; see `features.ctr.guard` for what is refused.
 
-A vector is only as honest as the moment its text was written for: every user's knowledge must end
-before that user's first CTR row, else the join refuses.
+One indicator tells the model that a vector is not of the entity's own text: which of the others it
+is (the mean of its group or of its kind, or zero) the vector shows by itself.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.ctr.data import CtrData, marked
+from features.ctr.guard import require_past_only, require_provenance, require_rows
 from pipeline.errors import DataError
 
 _LEAST_DEVIATION = 1e-6  # a component that hardly varies is centred only
@@ -21,13 +22,13 @@ _LEAST_DEVIATION = 1e-6  # a component that hardly varies is centred only
 
 @dataclass(frozen=True)
 class KnowledgeVectors:
-    """Standardised vectors of all entities; the last column is 1 where an entity has none."""
+    """Standardised vectors of all entities; the last column is 1 where the text is not theirs."""
 
     users: np.ndarray  # (users, width + 1) float32
     items: np.ndarray  # (items, width + 1) float32
 
     def coverage(self, data: CtrData, split: str) -> dict[str, float]:
-        """Share of the rows of `split` whose user, and whose item, has a vector."""
+        """Share of the rows of `split` whose user, and whose item, has a text of its own."""
         rows = data.splits[split]
         return {
             "user": float(1 - self.users[data.users[rows], -1].mean()),
@@ -35,20 +36,29 @@ class KnowledgeVectors:
         }
 
 
-def join_vectors(data: CtrData, features: pa.Table, knowledge: pa.Table) -> KnowledgeVectors:
-    """Vectors of all entities of the catalog, standardised over those that train rows show.
+def join_vectors(
+    data: CtrData, features: pa.Table, knowledge: pa.Table, protocol: str
+) -> KnowledgeVectors:
+    """Vectors of all entities of the catalog, standardised over own ones that train rows show.
+
+    Args:
+        data: the CTR rows.
+        features: FEATURES.
+        knowledge: KNOWLEDGE, of which kind, entity_id and PROVENANCE are read.
+        protocol: of the split that `data` has.
 
     Raises:
-        DataError: knowledge from the future, or features that are empty, repeated, not finite or
-            without their knowledge row.
+        DataError: knowledge from the future or from nowhere, an entity without a row or with two,
+            or vectors that are not finite.
     """
-    require_past_only(data, knowledge)
+    require_rows(data, features, knowledge)
     require_provenance(features, knowledge)
+    require_past_only(data, features, protocol)
     return vectors_of(data, features)
 
 
 def vectors_of(data: CtrData, features: pa.Table) -> KnowledgeVectors:
-    """Vectors of all entities of the catalog, of which nobody says when they were written."""
+    """Vectors of all entities of the catalog, each of which has a row, whatever they have seen."""
     trained = data.splits["train"]
     return KnowledgeVectors(
         _kind_vectors(features, "user", data.user_ids, data.users[trained]),
@@ -56,50 +66,18 @@ def vectors_of(data: CtrData, features: pa.Table) -> KnowledgeVectors:
     )
 
 
-def require_past_only(data: CtrData, knowledge: pa.Table) -> None:
-    """Check that no user's knowledge saw an interaction later than that user's first CTR row.
-
-    Equal timestamps pass, since data with ties cannot do better.
-
-    Raises:
-        DataError: some did; up to 3 are named.
-    """
-    first = np.full(len(data.user_ids), np.iinfo(np.int64).max)
-    np.minimum.at(first, data.users, data.timestamps)
-    rows = knowledge.filter(pc.equal(knowledge["kind"], "user"))
-    owners = pc.index_in(rows["entity_id"], value_set=data.user_ids.combine_chunks())
-    rows, owners = rows.filter(pc.is_valid(owners)), owners.drop_null().to_numpy()
-    late = rows["latest_source"].to_numpy() > first[owners]
-    if late.any():
-        names = rows["entity_id"].filter(pa.array(late)).to_pylist()[:3]
-        raise DataError(
-            f"knowledge of {late.sum()} users, such as {names}, saw interactions later than "
-            "their first CTR row, so the check would leak; prompts may use split knowledge only"
-        )
+def sources_of(data: CtrData, features: pa.Table) -> dict[str, np.ndarray]:
+    """By kind, the source of every entity's vector: (entities,) of VECTOR_SOURCES."""
+    return {
+        kind: _rows_of(features, kind, ids)["source"].to_numpy()
+        for kind, ids in (("user", data.user_ids), ("item", data.item_ids))
+    }
 
 
-def require_provenance(features: pa.Table, knowledge: pa.Table) -> None:
-    """Check that every feature has a knowledge row, which says what it has seen.
-
-    Raises:
-        DataError: there are no features, an entity has several, or some have no knowledge row.
-    """
-    keys = _keys(features)
-    if not len(keys):
-        raise DataError("features holds no row; run generate_knowledge and encode_features")
-    repeated = len(keys) - len(pc.unique(keys))
-    if repeated:
-        raise DataError(f"features holds {repeated} rows of entities that have another row")
-    orphans = keys.filter(pc.invert(pc.is_in(keys, value_set=_keys(knowledge))))
-    if len(orphans):
-        raise DataError(
-            f"features of {len(orphans)} entities, such as {orphans[:3].to_pylist()}, have no "
-            "row in knowledge; run encode_features again"
-        )
-
-
-def _keys(table: pa.Table) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(table["kind"], table["entity_id"], "/")
+def _rows_of(features: pa.Table, kind: str, ids: pa.ChunkedArray) -> pa.Table:
+    """FEATURES of the entities in `ids`, each of which has a row."""
+    rows = features.filter(pc.equal(features["kind"], kind))
+    return rows.take(pc.index_in(ids, value_set=rows["entity_id"].combine_chunks()))
 
 
 def _kind_vectors(
@@ -107,19 +85,18 @@ def _kind_vectors(
 ) -> np.ndarray:
     """(entities, width + 1) float32 of the entities in `ids`."""
     width = features.schema.field("vector").type.list_size
-    is_usable = pc.and_(pc.equal(features["kind"], kind), pc.not_equal(features["source"], "none"))
-    rows = features.filter(is_usable)
-    found = pc.index_in(ids, value_set=rows["entity_id"].combine_chunks())
-    is_there = pc.is_valid(found).to_numpy()
+    rows = _rows_of(features, kind, ids)
+    source = rows["source"].to_numpy()
     stored = rows["vector"].combine_chunks().flatten().to_numpy().reshape(-1, width)
     if not np.isfinite(stored).all():
         raise DataError(f"features: {kind} vectors are not finite; run encode_features again")
     vectors = np.zeros((len(ids), width + 1), np.float32)
-    vectors[is_there, :-1] = stored[found.drop_null().to_numpy()]
-    reference = vectors[is_there & marked(trained, len(ids)), :-1]
+    vectors[:, :-1] = stored
+    reference = vectors[(source == "own") & marked(trained, len(ids)), :-1]
+    has_vector = source != "none"
     if len(reference):
         deviation = reference.std(axis=0)
         deviation[deviation < _LEAST_DEVIATION] = 1.0
-        vectors[is_there, :-1] = (vectors[is_there, :-1] - reference.mean(axis=0)) / deviation
-    vectors[~is_there, -1] = 1.0
+        vectors[has_vector, :-1] = (vectors[has_vector, :-1] - reference.mean(axis=0)) / deviation
+    vectors[source != "own", -1] = 1.0
     return vectors

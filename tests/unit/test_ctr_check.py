@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
+from features.build import feature_rows
 from features.ctr import training
 from features.ctr.arms import make_arms, shuffled
 from features.ctr.bootstrap import Difference
@@ -22,7 +23,7 @@ from features.ctr.verdict import helps, lossless, outcome, power
 from jobs.check_ctr import require_gain
 from pipeline.config import CtrSettings
 from pipeline.errors import CheckError
-from pipeline.schemas import FEATURES, INTERACTIONS, ITEMS, USERS, with_vector_width
+from pipeline.schemas import INTERACTIONS, ITEMS, PROVENANCE, USERS
 
 SETTINGS = CtrSettings(
     models=["dcnv2", "din"],
@@ -76,13 +77,10 @@ def planted():
         SETTINGS.history_length,
     )
     kinds = ["user"] * NUM_USERS + ["item"] * NUM_ITEMS
-    features = pa.table(
-        [kinds, users + items, ["own"] * len(kinds), list(vectors)],
-        schema=with_vector_width(FEATURES, WIDTH),
-    )
-    latest = pa.array(np.zeros(len(kinds), np.int64))
-    knowledge = pa.table({"kind": kinds, "entity_id": users + items, "latest_source": latest})
-    return data, join_vectors(data, features, knowledge)
+    names = pa.table({"kind": kinds, "entity_id": users + items})
+    seen = dict(zip(PROVENANCE, ([0] * len(kinds),) * 3 + (["asked"] * len(kinds),), strict=True))
+    features = feature_rows(names, np.repeat("own", len(kinds)), seen, vectors)
+    return data, join_vectors(data, features, features, "per_user_prefix")
 
 
 @pytest.fixture(scope="module")
