@@ -20,7 +20,7 @@ from features.ctr.data import make_ctr_data
 from features.ctr.join import sources_of
 from features.ctr.verdict import LOSSLESS
 from jobs import cli, encode_controls, fit_models
-from jobs.waves import CATALOG
+from jobs.waves import CATALOG, require_own_framework
 from pipeline.config import CtrSettings, RunConfig
 from pipeline.errors import CheckError
 from pipeline.store import Plan, Store
@@ -33,6 +33,7 @@ _CHECK = {"bootstrap", "lossless_margin"}  # settings that the fits do not depen
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the datasets `fits` and `ctr`, then hold the result against the thresholds."""
+    require_own_framework(config, store)
     encode_controls.run(config, store)
     fit_models.run(config, store)
     plan = store.plan("ctr", settings_of(config), [*CATALOG, "fits"])

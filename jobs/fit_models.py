@@ -20,7 +20,7 @@ from features.ctr.training import Fit, Task, Trial, fit_one
 from features.frameworks import framework_named
 from jobs.cluster import start_ray
 from jobs.encode_controls import dataset_of, wanted
-from jobs.waves import CATALOG, require_own_framework
+from jobs.waves import CATALOG
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.runs import open_run
@@ -41,7 +41,6 @@ def run(config: RunConfig, store: Store) -> None:
     if plan.is_done:
         log.info("fits: up to date, %d", store.require("fits").num_rows)
         return
-    require_own_framework(config, store)
     data, vectors = load_inputs(store, config)
     arms = make_arms(data, vectors, _controls(config, store, data), _plain(config, plain, data))
     coverage = vectors.coverage(data, "test")

@@ -11,6 +11,7 @@ from jobs import (
     compare_decoding,
     encode_features,
     export_features,
+    fit_models,
     generate_knowledge,
 )
 from jobs.merge_waves import totals_in
@@ -92,11 +93,11 @@ def test_a_comparison_depends_on_the_wording():
 @pytest.mark.parametrize("name", REGISTRY)
 def test_another_adaptor_or_loss_makes_checks_anew_and_nothing_else(name, monkeypatch):
     settings = config(name)
-    before = check_ctr.settings_of(settings)
+    before = fit_models.settings_of(settings, None)
     assert before["framework"] == name
     newer = replace(framework_named(name), learning="another")
     monkeypatch.setattr(f"{REGISTRY[name]}.FRAMEWORK", newer)
-    assert check_ctr.settings_of(settings) == before | {"learning": "another"}
+    assert fit_models.settings_of(settings, None) == before | {"learning": "another"}
 
 
 def test_a_new_format_makes_exports_anew(monkeypatch):
