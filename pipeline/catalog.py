@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config import CatalogSettings
-from pipeline.readers import RawTables, read_raw
+from pipeline.raw_tables import RawTables
+from pipeline.readers import read_raw
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
 from pipeline.splits import assign_splits
 from pipeline.validation import TICKS, validate

@@ -56,20 +56,24 @@ class CatalogSettings(Settings):
     """Where users, items and interactions come from."""
 
     source: Literal["movielens", "tables"] = "tables"
-    path: Location | None = None  # source: movielens; the folder that holds ml-100k.inter
+    path: Location | None = None  # source: movielens; the folder of the files as published
     tables: TablesSettings | None = None  # source: tables
     max_users: Count | None = None  # keep the most active users only
     max_items: Count | None = None  # keep the most rated items only
     positive_rating: float = 4.0  # label = rating >= positive_rating
-    timestamp_unit: Literal["s", "ms", "us"] = "s"
+    timestamp_unit: Literal["s", "ms", "us"] = "s"  # source: tables
     split: SplitSettings = SplitSettings()
 
     @model_validator(mode="after")
     def _source_is_given(self) -> "CatalogSettings":
-        if self.source == "movielens" and self.path is None:
-            raise ValueError("source: movielens needs catalog.path")
-        if self.source == "tables" and self.tables is None:
-            raise ValueError("source: tables needs catalog.tables")
+        if self.source == "tables":
+            if self.tables is None:
+                raise ValueError("source: tables needs catalog.tables")
+            return self
+        if self.path is None:
+            raise ValueError(f"source: {self.source} needs catalog.path")
+        if self.timestamp_unit != "s":
+            raise ValueError(f"source: {self.source} knows its unit; remove catalog.timestamp_unit")
         return self
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import DataError
-from pipeline.readers import RawTables
+from pipeline.raw_tables import RawTables
 
 TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _EARLIEST = 631_152_000  # 1990-01-01; a timestamp before it is in another unit or not a time

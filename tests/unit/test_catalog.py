@@ -289,9 +289,3 @@ def test_movielens_shares_are_by_user_and_every_test_user_has_a_past(movielens):
     assert [len(users[name]) for name in ("train", "valid", "test")] == [754, 95, 94]
     assert not users["train"] & (users["valid"] | users["test"])
     assert not users["valid"] & users["test"]
-
-
-@pytest.mark.assets
-def test_movielens_read_in_the_wrong_unit_is_refused():
-    with pytest.raises(DataError, match=r"set catalog\.timestamp_unit: s, which fits all rows"):
-        load_catalog(CatalogSettings(source="movielens", path=ML100K, timestamp_unit="ms"))

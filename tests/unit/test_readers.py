@@ -260,49 +260,6 @@ def test_a_day_that_does_not_exist_is_named(settings_for):
         read_raw(settings_for({"interactions": table}))
 
 
-def test_a_folder_without_movielens_is_named(tmp_path):
-    settings = CatalogSettings(source="movielens", path=tmp_path)
-    with pytest.raises(DataError, match=r"ml-100k\.user does not exist"):
-        read_raw(settings)
-
-
-def test_movielens_files_of_our_own_are_cleaned(tmp_path):
-    files = {
-        "user": "user_id:token\tage:token\tgender:token\toccupation:token\tzip_code:token\n"
-        "007\t24\tM\twriter\t1\n",
-        "item": "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
-        "1\tBoot, Das\t1981\tAction War\n"
-        '2\tBlue "Angel", The (Blaue Engel, Der)\tV\tunknown\n'
-        "3\tEnfer, L'\t\tDrama\n"
-        "4\tLand, Sea (1995)\tV\tComedy\n"
-        "5\tParis, Texas\t1984\tDrama\n",
-        "inter": "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
-        "007\t1\t3.5\t1600000000.0\n",
-    }
-    for end, text in files.items():
-        (tmp_path / f"ml-100k.{end}").write_text(text, encoding="utf-8")
-    raw = read_raw(CatalogSettings(source="movielens", path=tmp_path))
-    assert raw.users["user_id"].to_pylist() == ["007"]
-    assert attributes_of(raw.users) == [{"age": "24", "gender": "M", "occupation": "writer"}]
-    assert raw.items["title"].to_pylist() == [
-        "Das Boot",
-        'The Blue "Angel" (Der Blaue Engel)',
-        "L'Enfer",
-        "Land, Sea",
-        "Paris, Texas",
-    ]
-    assert attributes_of(raw.items) == [
-        {"year": "1981", "genres": "Action, War", "genre": "Action"},
-        {},
-        {"genres": "Drama", "genre": "Drama"},
-        {"year": "1995", "genres": "Comedy", "genre": "Comedy"},
-        {"year": "1984", "genres": "Drama", "genre": "Drama"},
-    ]
-    assert raw.interactions.to_pylist() == [
-        {"user_id": "007", "item_id": "1", "rating": 3.5, "timestamp": 1_600_000_000}
-    ]
-
-
 BROKEN = b"A \xed\xa0\x80 caf\xe9"  # a lone surrogate, and Latin-1
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.errors import DataError
-from pipeline.readers import RawTables
+from pipeline.raw_tables import RawTables
 from pipeline.validation import validate
 
 START = 1_600_000_000  # a plausible second

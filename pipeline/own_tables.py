@@ -1,0 +1,100 @@
+"""The user's own Parquet or CSV tables, with names of columns of their own."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.column_files import read_columns
+from pipeline.config import CatalogSettings, TableSettings
+from pipeline.errors import ConfigError, DataError
+from pipeline.fetched import local_copy
+from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all
+
+
+def read_own_tables(settings: CatalogSettings) -> RawTables:
+    """Read `catalog.tables`.
+
+    Raises:
+        DataError: a file is missing or unreadable, or lacks a column, or a column cannot be what it
+            should be; all three tables are looked at.
+        ConfigError: `columns` or `attributes` name what a table cannot have.
+    """
+    return RawTables(*read_all(*(partial(_read, name, settings) for name in REQUIRED)))
+
+
+def own_files(settings: CatalogSettings) -> list[Path]:
+    """Every file that `read_own_tables` reads.
+
+    Raises:
+        DataError: there is none where the settings say.
+    """
+    return [file for name in REQUIRED for file in _files(name, _own(name, settings))]
+
+
+def _read(name: str, settings: CatalogSettings) -> pa.Table:
+    table = _own(name, settings)
+    theirs = _their_columns(name, table)
+    remedies = _remedies(name, table, theirs)
+    parts = []
+    # File by file: parts written on different days may disagree about the type of an id.
+    for file in _files(name, table):
+        raw = read_columns(file, remedies, name)
+        columns = {ours: raw[column] for ours, column in theirs.items()}
+        attributes = {column: raw[column] for column in table.attributes}
+        parts.append(our_table(columns, attributes, settings.timestamp_unit, file, theirs))
+    return pa.concat_tables(parts)
+
+
+def _remedies(name: str, table: TableSettings, theirs: Mapping[str, str]) -> dict[str, str]:
+    """What to do where a column is missing, for each column that is wanted."""
+    where = f"catalog.tables.{name}"
+    required = {
+        column: f"correct {where}.columns.{ours}"
+        if ours in table.columns
+        else f"give your name for it under {where}.columns, as {ours}: yours"
+        for ours, column in theirs.items()
+    }
+    listed = f"correct {where}.attributes, which lists columns by your names"
+    return dict.fromkeys(table.attributes, listed) | required
+
+
+def _own(name: str, settings: CatalogSettings) -> TableSettings:
+    assert settings.tables is not None  # CatalogSettings checks it
+    return getattr(settings.tables, name)
+
+
+def _their_columns(name: str, table: TableSettings) -> dict[str, str]:
+    """Our column -> theirs, for the columns a table of this kind must have."""
+    where = f"catalog.tables.{name}"
+    for ours in table.columns:
+        if ours not in REQUIRED[name]:
+            near = _nearest(ours, REQUIRED[name])
+            raise ConfigError(f"{where}.columns.{ours}: unknown column; the nearest is {near}")
+    if name == "interactions" and table.attributes:
+        raise ConfigError(f"{where}.attributes: interactions have none; remove the key")
+    return {ours: table.columns.get(ours, ours) for ours in REQUIRED[name]}
+
+
+def _files(name: str, table: TableSettings) -> list[Path]:
+    """The file itself, or the Parquet files under a folder in order of their names."""
+    where = f"catalog.tables.{name}.path"
+    path = local_copy(table.path)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{where}: {table.path} does not exist; correct the path")
+    files = sorted(
+        file
+        for file in path.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    )
+    if not files:
+        raise DataError(f"{where}: no *.parquet file in the folder {table.path}; correct the path")
+    return files
+
+
+def _nearest(word: str, words: Sequence[str]) -> str:
+    return difflib.get_close_matches(word, words, n=1, cutoff=0.0)[0] if words else ""

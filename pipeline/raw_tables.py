@@ -1,0 +1,98 @@
+"""Users, items and interactions as readers hand them over: our columns and types, not judged."""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.columns import as_attributes, as_ids, as_numbers, as_text, as_timestamps
+from pipeline.errors import DataError
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "users": ("user_id",),
+    "items": ("item_id", "title"),
+    "interactions": ("user_id", "item_id", "rating", "timestamp"),
+}
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True)
+class RawTables:
+    """Tables as read; ids, titles, ratings and timestamps may still be null or wrong.
+
+    users (user_id, attributes), items (item_id, title, attributes), interactions (user_id,
+    item_id, rating float64, timestamp int64 in `catalog.timestamp_unit`).
+    """
+
+    users: pa.Table
+    items: pa.Table
+    interactions: pa.Table
+
+
+def read_all(*reads: Callable[[], Read]) -> list[Read]:
+    """What every one of `reads` gives.
+
+    Raises:
+        DataError: some cannot be read; the complaints of all of them, so that a data owner hears
+            them at once.
+    """
+    results, problems = [], []
+    for read in reads:
+        try:
+            results.append(read())
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError("\n".join(problems))
+    return results
+
+
+def our_table(
+    columns: Mapping[str, pa.ChunkedArray],
+    attributes: Mapping[str, pa.ChunkedArray],
+    unit: str,
+    file: Path,
+    theirs: Mapping[str, str],
+) -> pa.Table:
+    """Convert every column; interactions, which have a timestamp, get no attributes.
+
+    Raises:
+        DataError: some cannot be converted; all of them are named as the user does, by `theirs`.
+    """
+    problems: list[str] = []
+
+    def convert(read: Callable[..., pa.ChunkedArray], label: str, *column: Any) -> pa.ChunkedArray:
+        try:
+            return read(*column, f"{file}, column {label}")
+        except DataError as error:
+            problems.append(str(error))
+            return pa.chunked_array([], pa.string())
+
+    table = {}
+    for ours, column in columns.items():
+        label = theirs[ours] + ("" if theirs[ours] == ours else f" (our {ours})")
+        if ours == "timestamp":
+            table[ours] = convert(as_timestamps, label, column, unit)
+        elif ours == "rating":
+            table[ours] = convert(as_numbers, label, column)
+        else:
+            table[ours] = convert(as_text if ours == "title" else as_ids, label, column)
+    texts = {name: convert(as_text, name, column) for name, column in attributes.items()}
+    if problems:
+        raise DataError("\n".join(problems))
+    if "timestamp" not in table:
+        table["attributes"] = as_attributes(pa.table(texts), len(table[next(iter(table))]))
+    return pa.table(table)
+
+
+def users_of(interactions: pa.Table) -> pa.Table:
+    """A users table where none is given: whoever rated something, of whom nothing else is known."""
+    users = pc.unique(interactions["user_id"]).drop_null()
+    return pa.table({"user_id": users, "attributes": as_attributes(pa.table({}), len(users))})
