@@ -55,8 +55,8 @@ class SplitSettings(Settings):
 class CatalogSettings(Settings):
     """Where users, items and interactions come from."""
 
-    source: Literal["movielens", "tables"] = "tables"
-    path: Location | None = None  # source: movielens; the folder of the files as published
+    source: Literal["movielens", "amazon_books", "tables"] = "tables"
+    path: Location | None = None  # movielens and amazon_books: the folder of the files as published
     tables: TablesSettings | None = None  # source: tables
     max_users: Count | None = None  # keep the most active users only
     max_items: Count | None = None  # keep the most rated items only

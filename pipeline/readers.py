@@ -6,6 +6,7 @@ distributed.
 
 from pathlib import Path
 
+from pipeline.amazon_books import amazon_files, read_amazon_books
 from pipeline.config import CatalogSettings
 from pipeline.movielens import movielens_files, read_movielens
 from pipeline.own_tables import own_files, read_own_tables
@@ -14,6 +15,7 @@ from pipeline.raw_tables import RawTables
 _SOURCES = {
     "tables": (read_own_tables, own_files),
     "movielens": (read_movielens, movielens_files),
+    "amazon_books": (read_amazon_books, amazon_files),
 }
 
 

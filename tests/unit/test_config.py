@@ -97,7 +97,7 @@ def test_a_value_of_the_wrong_type_is_named_with_what_was_given(complaint, overr
         ("embeddings.learning_rate=0", "should be greater than 0; got 0"),
         ("embeddings.holdout_share=1", "should be less than 1; got 1"),
         ("generation.rule=lose", "Input should be 'strict', 'relaxed' or 'sampled'; got 'lose'"),
-        ("catalog.source=web", "should be 'movielens' or 'tables'; got 'web'"),
+        ("catalog.source=web", "should be 'movielens', 'amazon_books' or 'tables'; got 'web'"),
         ("ctr.models=[din, deepmf]", "or 'dcnv2'; got 'deepmf'; the nearest is 'deepfm'"),
         ("run=a/b", "run: String should match pattern"),
     ],
@@ -111,7 +111,7 @@ def test_settings_that_contradict_each_other_are_refused(complaint):
         "catalog.split.train_share=0.95"
     )
     assert "catalog: source: tables needs catalog.tables" in complaint("catalog.source=tables")
-    for source in ("movielens",):
+    for source in ("movielens", "amazon_books"):
         overrides = f"catalog.source={source}", "catalog.path="
         assert f"catalog: source: {source} needs catalog.path" in complaint(*overrides)
     assert "source: movielens knows its unit; remove catalog.timestamp_unit" in complaint(

@@ -1,0 +1,183 @@
+"""Amazon-Books as it is distributed: reviews and meta data of 2014, 2018 or 2023.
+
+Only books that somebody rated are kept, whether the meta data knows them or not.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.book_texts import LONGEST_TITLE, author_of, genre_of, title_of
+from pipeline.config import CatalogSettings
+from pipeline.data_sets import DataSet, identify
+from pipeline.fetched import local_copy
+from pipeline.json_rows import json_rows
+from pipeline.raw_tables import RawTables, our_table, users_of
+from pipeline.repeats import first_rows
+
+log = logging.getLogger(__name__)
+
+_TEXT = pa.string()
+_PATH = pa.list_(pa.string())
+_TYPES = {"user_id": _TEXT, "item_id": _TEXT, "rating": pa.float64(), "timestamp": pa.int64()}
+_REVIEWS = {
+    "user_id": "reviewerID",
+    "item_id": "asin",
+    "rating": "overall",
+    "timestamp": "unixReviewTime",
+}
+_REVIEWS_2023 = {
+    "user_id": "user_id",
+    "item_id": "parent_asin",
+    "rating": "rating",
+    "timestamp": "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What the fields of one year's files are called."""
+
+    origin: str
+    meta: str  # file
+    reviews: Mapping[str, str]  # ours -> theirs
+    author: pa.Field
+    categories: pa.Field
+    ticks: int = 1  # of a timestamp, per second
+
+
+_2014 = _Version(
+    "download both of 'Books' from https://cseweb.ucsd.edu/~jmcauley/datasets/amazon/links.html",
+    "meta_Books.json.gz",
+    _REVIEWS,
+    pa.field("brand", _TEXT),
+    pa.field("categories", pa.list_(_PATH)),
+)
+_2018 = _Version(
+    "download both of 'Books' from https://nijianmo.github.io/amazon/",
+    "meta_Books.json.gz",
+    _REVIEWS,
+    pa.field("brand", _TEXT),
+    pa.field("category", _PATH),
+)
+_2023 = _Version(
+    "download both of 'Books' from https://amazon-reviews-2023.github.io/",
+    "meta_Books.jsonl.gz",
+    _REVIEWS_2023,
+    pa.field("author", pa.struct([("name", _TEXT)])),
+    pa.field("categories", _PATH),
+    ticks=1000,
+)
+_PUBLISHED = (
+    ("Amazon-Books 2014, 5-core", "reviews_Books_5.json.gz", _2014),
+    ("Amazon-Books 2014", "reviews_Books.json.gz", _2014),
+    ("Amazon-Books 2018, 5-core", "Books_5.json.gz", _2018),
+    ("Amazon-Books 2018", "Books.json.gz", _2018),
+    ("Amazon-Books 2023", "Books.jsonl.gz", _2023),
+)
+_DATA_SETS = [
+    DataSet(name, version.origin, {"items": version.meta, "interactions": reviews})
+    for name, reviews, version in _PUBLISHED
+]
+_VERSIONS = {name: version for name, _, version in _PUBLISHED}
+
+
+def read_amazon_books(settings: CatalogSettings) -> RawTables:
+    """Read whichever Amazon-Books lies in `catalog.path`.
+
+    Of reviews of one user, book and second the first is kept; a title that is a script of a web
+    page is dropped. The log counts both.
+
+    Raises:
+        DataError: none lies there, or a file is missing, damaged or has lines that are no records.
+    """
+    data_set, files = _identified(settings)
+    version = _VERSIONS[data_set.name]
+    interactions = _read_reviews(files["interactions"], version)
+    items = _read_books(files["items"], version, pc.unique(interactions["item_id"]).drop_null())
+    return RawTables(users_of(interactions), items, interactions)
+
+
+def amazon_files(settings: CatalogSettings) -> list[Path]:
+    """Every file that `read_amazon_books` reads.
+
+    Raises:
+        DataError: no Amazon-Books lies in `catalog.path`, or not all of it.
+    """
+    return list(_identified(settings)[1].values())
+
+
+def _identified(settings: CatalogSettings) -> tuple[DataSet, dict[str, Path]]:
+    assert settings.path is not None  # CatalogSettings checks it
+    return identify(local_copy(settings.path), _DATA_SETS)
+
+
+def _read_reviews(file: Path, version: _Version) -> pa.Table:
+    theirs = version.reviews
+    schema = pa.schema([(theirs[ours], kind) for ours, kind in _TYPES.items()])
+    parts = []
+    for raw in (schema.empty_table(), *json_rows(file, schema, version.origin)):
+        columns = {ours: raw[theirs[ours]] for ours in _TYPES}
+        columns["timestamp"] = pc.divide(columns["timestamp"], version.ticks)
+        parts.append(our_table(columns, {}, "s", file, theirs))
+    every = pa.concat_tables(parts)
+    table = first_rows(every, ["user_id", "item_id", "timestamp"])
+    if repeats := every.num_rows - table.num_rows:
+        log.warning("%s: %d of %d reviews repeat another, left out", file, repeats, every.num_rows)
+    return table
+
+
+def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
+    """A row for every rated book."""
+    key = version.reviews["item_id"]
+    schema = pa.schema([(key, _TEXT), ("title", _TEXT), version.author, version.categories])
+    wanted = set(rated.to_pylist())
+    parts, spoilt = [], 0
+    for raw in (schema.empty_table(), *json_rows(file, schema, version.origin)):
+        known = raw.filter(pa.array([book in wanted for book in raw[key].to_pylist()], pa.bool_()))
+        texts = _texts(known, version)
+        spoilt += _num_spoilt(known["title"], texts["title"])
+        parts.append(pa.table({"item_id": known[key], **texts}))
+    books = first_rows(pa.concat_tables(parts), ["item_id"])
+    if spoilt:
+        remark = f"scripts of a page or longer than {LONGEST_TITLE} characters, left out"
+        log.warning("%s: %d titles are %s", file, spoilt, remark)
+    return _with_unknown(books, rated, file, key)
+
+
+def _texts(books: pa.Table, version: _Version) -> dict[str, pa.Array]:
+    """Title, author and genre, tidied."""
+    authors = books[version.author.name]
+    if pa.types.is_struct(authors.type):
+        authors = pc.struct_field(authors, "name")
+    columns = {
+        "title": map(title_of, books["title"].to_pylist()),
+        "author": map(author_of, authors.to_pylist()),
+        "genre": map(genre_of, books[version.categories.name].to_pylist()),
+    }
+    return {name: pa.array(values, _TEXT) for name, values in columns.items()}
+
+
+def _with_unknown(books: pa.Table, rated: pa.Array, file: Path, key: str) -> pa.Table:
+    """Books that the meta data lacks get a row without anything but their id."""
+    unknown = rated.filter(pc.invert(pc.is_in(rated, value_set=books["item_id"])))
+    if len(unknown):
+        log.warning("%s: %d of %d rated books are not in it", file, len(unknown), len(rated))
+    nothing = {name: pa.nulls(len(unknown), _TEXT) for name in ("title", "author", "genre")}
+    every = pa.concat_tables([books, pa.table({"item_id": unknown, **nothing})])
+    attributes = {name: every[name] for name in ("author", "genre")}
+    columns = {"item_id": every["item_id"], "title": every["title"]}
+    return our_table(columns, attributes, "s", file, {"item_id": key, "title": "title"})
+
+
+def _num_spoilt(there: pa.ChunkedArray, kept: pa.Array) -> int:
+    """How many titles were there and were not kept."""
+    filled = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(there), ""), False)
+    return pc.sum(pc.and_(filled, pc.is_null(kept)), min_count=0).as_py()

@@ -1,0 +1,107 @@
+"""Records of large files with one JSON object on each line, packed or not, batch by batch.
+
+Some files hold Python literals instead, with single quotes: they are read as well, slowly.
+"""
+
+import ast
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from pipeline.bad_lines import BadLines
+from pipeline.errors import DataError
+
+_BATCH_BYTES = 16 * 2**20
+_UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+
+
+def json_rows(file: Path, schema: pa.Schema, origin: str) -> Iterator[pa.Table]:
+    """These fields of every record; null where a record lacks one or has it of another type.
+
+    `origin` says how to get a good file.
+
+    Raises:
+        DataError: the file is damaged, or has lines that are no records.
+    """
+    bad, number = BadLines(file, "records in braces"), 1
+    for block in _blocks(file, origin):
+        try:
+            yield _parsed(block, schema)
+        except pa.ArrowInvalid:
+            yield _line_by_line(block, schema, bad, number)
+        number += block.count(b"\n")
+    bad.require_none(origin)
+
+
+def _blocks(file: Path, origin: str) -> Iterator[bytes]:
+    """Some MB of whole lines each."""
+    rest = b""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            while piece := stream.read(_BATCH_BYTES):
+                lines, newline, tail = piece.rpartition(b"\n")
+                if newline:
+                    yield rest + lines + newline
+                    rest = tail
+                else:
+                    rest += piece
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{file} is damaged ({error}); get the file anew: {origin}") from error
+    if rest:
+        yield rest
+
+
+def _parsed(block: bytes, schema: pa.Schema) -> pa.Table:
+    if not block.strip():
+        return schema.empty_table()
+    return pajson.read_json(
+        pa.BufferReader(block),
+        pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _line_by_line(block: bytes, schema: pa.Schema, bad: BadLines, number: int) -> pa.Table:
+    """The block's records, also where some are Python, are broken or have odd types."""
+    records = []
+    for place, line in enumerate(block.split(b"\n")):
+        text = line.decode("utf-8", "replace").strip()
+        record = _record(text) if text else None
+        if record is not None:
+            records.append(record)
+        elif text:
+            bad.add(text, number + place)
+    columns = [_column([record.get(field.name) for record in records], field) for field in schema]
+    return pa.table(columns, schema)
+
+
+def _record(text: str) -> dict[str, Any] | None:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            record = read(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            return record
+    return None
+
+
+def _column(values: list[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except _UNFIT:
+        return pa.array([_fitting(value, field.type) for value in values], field.type)
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    try:
+        pa.scalar(value, kind)
+    except _UNFIT:
+        return None
+    return value

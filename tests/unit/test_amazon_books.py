@@ -1,0 +1,239 @@
+"""Amazon-Books of three years, on files of our own: JSON, Python literals, and what is wrong."""
+
+import gzip
+import json
+
+import pytest
+
+from jobs import build_catalog
+from pipeline.book_texts import author_of, genre_of, title_of
+from pipeline.catalog import load_catalog
+from pipeline.config import CatalogSettings, RunConfig
+from pipeline.errors import DataError
+from pipeline.readers import raw_files, read_raw
+from pipeline.store import Store
+
+START = 1_500_000_000
+SCRIPT = "var aPage = (new Date()).getTime(); function ue(a){ return a; }"
+
+
+def review(user, book, stars, second, **more):
+    return {
+        "overall": stars,
+        "reviewerID": user,
+        "asin": book,
+        "reviewText": 'Long, "quoted" {text}\n',
+        "unixReviewTime": START + second,
+        **more,
+    }
+
+
+REVIEWS = [
+    review("A1", "0001", 5.0, 0),
+    review("A1", "B2", 3.0, 1, vote="7"),
+    review("A2", "0001", 4, 2),
+    review("A2", "B3", 1.0, 3),
+]
+BOOKS = [
+    {
+        "asin": "0001",
+        "title": "Salt &amp; Ash: A Träum\n",
+        "brand": "Visit Amazon's Ann Example Page",
+        "category": ["Books", "Literature &amp; Fiction", "Poetry"],
+        "rank": ["1", "2"],
+    },
+    {"asin": "B2", "title": SCRIPT, "brand": "", "category": [], "price": "$1"},
+    {"asin": "unrated", "title": "Nobody's", "category": ["Books", "Cooking"]},
+]
+
+
+def lines(records):
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def literals(records):
+    return "".join(f"{record!r}\n" for record in records)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Write files, packed where the name says so; give settings that read them."""
+
+    def write(files):
+        for name, text in files.items():
+            content = text if isinstance(text, bytes) else text.encode()
+            packed = gzip.compress(content) if name.endswith(".gz") else content
+            (tmp_path / name).write_bytes(packed)
+        return CatalogSettings(source="amazon_books", path=tmp_path)
+
+    return write
+
+
+def facts_of(items):
+    """Title and attributes by id."""
+    rows = items.to_pylist()
+    return {row["item_id"]: (row["title"], dict(row["attributes"])) for row in rows}
+
+
+@pytest.mark.parametrize("reviews", ["Books_5.json.gz", "Books.json.gz", "Books_5.json"])
+def test_2018_is_read_and_its_texts_are_tidied(folder, reviews, caplog):
+    settings = folder({reviews: lines(REVIEWS), "meta_Books.json.gz": lines(BOOKS)})
+    raw = read_raw(settings)
+    assert raw.interactions.to_pylist()[1] == {
+        "user_id": "A1",
+        "item_id": "B2",
+        "rating": 3.0,
+        "timestamp": START + 1,
+    }
+    assert raw.users["user_id"].to_pylist() == ["A1", "A2"]
+    attributes = {"author": "Ann Example", "genre": "Literature & Fiction"}
+    assert facts_of(raw.items) == {
+        "0001": ("Salt & Ash: A Träum", attributes),
+        "B2": (None, {}),
+        "B3": (None, {}),
+    }
+    assert "1 titles are scripts of a page" in caplog.text
+    assert "1 of 3 rated books are not in it" in caplog.text
+    assert [file.name for file in raw_files(settings)] == ["meta_Books.json.gz", reviews]
+
+
+def test_2014_meta_data_are_python_literals(folder):
+    books = [
+        {"asin": "0001", "title": 'It\'s "Salt"', "categories": [["Books", "Poetry"], ["Books"]]},
+        {"asin": "B2", "categories": [["Books"]], "salesRank": {"Books": 1}, "brand": None},
+        {"asin": "B3", "title": "Ünder", "brand": "Bo", "related": {"also_bought": ["0001"]}},
+    ]
+    files = {"reviews_Books_5.json.gz": lines(REVIEWS), "meta_Books.json.gz": literals(books)}
+    raw = read_raw(folder(files))
+    assert raw.interactions["rating"].to_pylist() == [5.0, 3.0, 4.0, 1.0]
+    assert facts_of(raw.items) == {
+        "0001": ('It\'s "Salt"', {"genre": "Poetry"}),
+        "B2": (None, {}),
+        "B3": ("Ünder", {"author": "Bo"}),
+    }
+
+
+def test_2023_has_other_names_and_milliseconds(folder):
+    reviews = [
+        {
+            "rating": 4.0,
+            "title": "of the review",
+            "asin": "child",
+            "parent_asin": "P1",
+            "user_id": "AE",
+            "timestamp": START * 1000 + 999,
+        }
+    ]
+    books = [
+        {
+            "parent_asin": "P1",
+            "title": "Ash",
+            "author": {"avatar": "https://", "name": "Ann", "about": ["x"]},
+            "categories": ["Books", "History"],
+        }
+    ]
+    raw = read_raw(folder({"Books.jsonl.gz": lines(reviews), "meta_Books.jsonl.gz": lines(books)}))
+    assert raw.interactions.to_pylist() == [
+        {"user_id": "AE", "item_id": "P1", "rating": 4.0, "timestamp": START}
+    ]
+    assert facts_of(raw.items) == {"P1": ("Ash", {"author": "Ann", "genre": "History"})}
+
+
+def test_repeated_reviews_and_books_are_left_out_with_their_number(folder, caplog):
+    reviews = [*REVIEWS, review("A1", "0001", 2.0, 0), review("A1", "0001", 2.0, 9)]
+    books = [*BOOKS, {"asin": "0001", "title": "Another"}]
+    raw = read_raw(folder({"Books.json": lines(reviews), "meta_Books.json": lines(books)}))
+    assert raw.interactions["rating"].to_pylist() == [5.0, 3.0, 4.0, 1.0, 2.0]
+    assert "1 of 6 reviews repeat another, left out" in caplog.text
+    assert facts_of(raw.items)["0001"][0] == "Salt & Ash: A Träum"
+    assert raw.items.num_rows == 3
+
+
+def test_lines_that_are_no_records_are_counted_together(folder, monkeypatch):
+    monkeypatch.setattr("pipeline.json_rows._BATCH_BYTES", 150)
+    text = lines(REVIEWS[:3]) + '{"asin": \n\n[1]\n__import__("os").getcwd()\n' + lines(REVIEWS[3:])
+    with pytest.raises(DataError) as caught:
+        read_raw(folder({"Books.json": text, "meta_Books.json": lines(BOOKS)}))
+    assert "Books.json: lines that are not records in braces: 3 (line 4: " in str(caught.value)
+    assert "line 6: '[1]'; line 7: " in str(caught.value)
+    assert "nijianmo" in str(caught.value)
+
+
+def test_a_bad_value_is_one_bad_row(folder):
+    reviews = [
+        *REVIEWS,
+        review("A3", "B2", "five", 4),
+        review(None, "B2", 4.0, 5),
+        review(None, "B2", 4.0, 5),
+    ]
+    settings = folder({"Books.json": lines(reviews), "meta_Books.json": lines(BOOKS)})
+    ratings = read_raw(settings).interactions["rating"].to_pylist()
+    assert ratings == [5.0, 3.0, 4.0, 1.0, None, 4.0, 4.0]
+    with pytest.raises(DataError) as caught:
+        load_catalog(settings)
+    assert "1 of 7 rows without a rating that is a finite number (rows 5:" in str(caught.value)
+    assert "2 of 7 rows without user_id (rows 6, 7:" in str(caught.value)
+
+
+def test_batches_make_one_table_and_a_last_line_needs_no_end(folder, monkeypatch):
+    text = lines(review(f"A{n}", "0001", 4.0, n) for n in range(200)).rstrip("\n")
+    monkeypatch.setattr("pipeline.json_rows._BATCH_BYTES", 50)
+    raw = read_raw(folder({"Books.json.gz": text, "meta_Books.json.gz": lines(BOOKS)}))
+    assert raw.users["user_id"].to_pylist() == [f"A{n}" for n in range(200)]
+    assert raw.items.num_rows == 1
+
+
+def test_a_cut_archive_is_refused(folder, tmp_path):
+    settings = folder({"Books.json.gz": lines(REVIEWS), "meta_Books.json.gz": lines(BOOKS)})
+    file = tmp_path / "Books.json.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(
+        DataError, match=r"Books\.json\.gz is damaged .* get the file anew: download"
+    ):
+        read_raw(settings)
+
+
+def test_a_folder_says_what_it_lacks_and_where_to_get_it(folder, tmp_path):
+    with pytest.raises(DataError) as caught:
+        raw_files(folder({}))
+    assert f"catalog.path: {tmp_path} holds no data set that is known" in str(caught.value)
+    assert "2018, 5-core: meta_Books.json.gz, Books_5.json.gz; download" in str(caught.value)
+    with pytest.raises(DataError, match=r"meta_Books\.json\.gz does not exist, which belongs to A"):
+        raw_files(folder({"Books.json.gz": ""}))
+    with pytest.raises(DataError, match=r"holds Books_5\.json and Books\.json\.gz; leave one"):
+        raw_files(folder({"Books_5.json": ""}))
+
+
+def test_texts_of_a_page_are_no_titles():
+    assert title_of("  Tom &amp;amp; <span class='a'>Eve</span>\n II ") == "Tom & Eve II"
+    assert title_of("<b> </b>") is None
+    assert title_of("x" * 501) is None
+    assert title_of(None) is None
+    assert title_of(".a { color: red; }") is None
+    for title in ("A Document. And Windows", "I <3 You", "Function and Form (new)", "Var & Co = 2"):
+        assert title_of(title) == title
+    assert title_of("<script>x</script>") is None
+    assert author_of("Visit Amazon's Dr. Who Page") == "Dr. Who"
+    assert author_of("Bo Page") == "Bo Page"
+    assert genre_of(["Books"]) is None
+    assert genre_of([["Books", "Art &amp; Craft"], ["Books", "Other"]]) == "Art & Craft"
+    assert genre_of(None) is None
+
+
+def test_a_published_folder_becomes_a_catalog(folder, tmp_path):
+    names = ["0001", "B2", "B3"]
+    reviews = [review(f"A{n // 3}", names[n % 3], float(1 + n % 5), n) for n in range(24)]
+    settings = folder({"Books_5.json.gz": lines(reviews), "meta_Books.json.gz": lines(BOOKS)})
+    config = RunConfig.model_validate(
+        {
+            "run": "test",
+            "catalog": settings,
+            "language_model": {"path": "none"},
+            "encoder": {"path": "none"},
+        }
+    )
+    store = Store(tmp_path / "run")
+    build_catalog.run(config, store)
+    assert store.read("items")["title"].to_pylist() == ["Salt & Ash: A Träum", "", ""]
+    assert store.require("users").num_rows == 8
+    assert store.require("interactions").facts["splits"]["knowledge"] == 12
