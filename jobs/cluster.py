@@ -12,7 +12,7 @@ from pipeline.errors import ConfigError
 
 log = logging.getLogger("jobs.cluster")
 
-_CODE = {"working_dir": str(ROOT), "excludes": ["/artifacts/"]}  # what workers elsewhere import
+_CODE = {"working_dir": str(ROOT), "excludes": ["/artifacts/", "/data/"]}  # what workers elsewhere import
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for what `ray job submit` starts
 
 

@@ -49,6 +49,30 @@ def test_every_config_we_ship_is_valid(path):
     assert load_config(path).run
 
 
+# Layers, key-value heads, words, billions of parameters; all have heads of 128.
+SHAPES = {
+    "Qwen/Qwen2.5-7B-Instruct": (28, 4, 152_064, 7.62),
+    "meta-llama/Llama-3.1-8B-Instruct": (32, 8, 128_256, 8.03),
+    "mistralai/Mistral-7B-Instruct-v0.3": (32, 8, 32_768, 7.25),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "small"), [("ml10m", 32), ("ml25m", 16), ("amazon_books", 32)], ids=str
+)
+def test_configs_for_gpus_fit_them(name, small):
+    config = load_config(CONF / f"{name}.yaml")
+    engine, model = config.engine, config.language_model
+    assert (model.dtype, model.device, config.encoder.device) == ("bfloat16", "cuda", "cuda")
+    assert config.catalog.split.protocol == "global_time"
+    layers, heads, words, billions = SHAPES[model.path]
+    token = 2 * layers * heads * 128 * 2
+    assert f"= {token:,} bytes per token" in (CONF / f"{name}.yaml").read_text(encoding="utf-8")
+    row = engine.max_length * token + (1 + engine.draft_nodes) * words * 10
+    for rows, gigabytes in ((engine.batch_rows, 80), (small, 24)):
+        assert billions * 2 + rows * row / 1e9 < 0.9 * gigabytes
+
+
 def test_sections_left_out_get_their_defaults(load):
     assert load().generation.max_new_tokens == 128
     assert load().catalog.max_users is None
