@@ -12,7 +12,8 @@ from pipeline.errors import ConfigError
 
 log = logging.getLogger("jobs.cluster")
 
-_CODE = {"working_dir": str(ROOT), "excludes": ["/artifacts/", "/data/"]}  # what workers elsewhere import
+# What workers elsewhere import; raw data would be too much to send.
+_CODE = {"working_dir": str(ROOT), "excludes": ["/artifacts/", "/data/"]}
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for what `ray job submit` starts
 
 

@@ -91,6 +91,7 @@ def test_a_cluster_gets_our_code(joined):
     start_ray(ClusterSettings(address="10.0.0.1:6379"))
     assert joined[0]["address"] == "10.0.0.1:6379"
     assert joined[0]["runtime_env"]["working_dir"] == str(ROOT)
+    assert {"/artifacts/", "/data/"} <= {*joined[0]["runtime_env"]["excludes"]}
     assert joined[0]["object_store_memory"] is None
 
 
