@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from jobs import cli
 from pipeline.catalog import Catalog, load_catalog
-from pipeline.config import CatalogSettings, RunConfig
+from pipeline.catalog_config import CatalogSettings
+from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.fetched import name_of
 from pipeline.readers import raw_files

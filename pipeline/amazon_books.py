@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.book_texts import LONGEST_TITLE, author_of, genre_of, title_of
-from pipeline.config import CatalogSettings
+from pipeline.catalog_config import CatalogSettings
 from pipeline.data_sets import DataSet, identify
 from pipeline.fetched import local_copy
 from pipeline.json_rows import json_rows

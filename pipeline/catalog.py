@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.config import CatalogSettings
+from pipeline.catalog_config import CatalogSettings
 from pipeline.raw_tables import RawTables
 from pipeline.readers import read_raw
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS

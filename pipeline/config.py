@@ -8,73 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
 from pipeline.locations import Location, ModelLocation
 from pipeline.settings import Choices, Count, Positive, Settings, Share, without_repeats
 
 _RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-
-
-class TableSettings(Settings):
-    """One of the user's own tables: a Parquet or CSV file, or a folder of Parquet files."""
-
-    path: Location
-    columns: dict[str, str] = {}  # our column -> their column, where the names differ
-    attributes: list[str] = []  # their columns kept as attributes, under their own names
-
-
-class TablesSettings(Settings):
-    """The user's own catalog."""
-
-    users: TableSettings
-    items: TableSettings
-    interactions: TableSettings
-
-
-class SplitSettings(Settings):
-    """How interactions become past (`knowledge`) and CTR rows (`train`, `valid`, `test`).
-
-    `global_time` cuts one clock at the three shares. `per_user_prefix` (KAR) gives the first
-    min(ceil(n / 2), history_limit) interactions of each user to `knowledge`, and the rest to
-    train, valid or test by user; it is not time-safe across users.
-    """
-
-    protocol: Literal["global_time", "per_user_prefix"] = "global_time"
-    history_limit: Count = 30
-    knowledge_share: Share = 0.5  # global_time only
-    train_share: Share = 0.8  # of the CTR rows (or of the users)
-    valid_share: Share = 0.1
-
-    @model_validator(mode="after")
-    def _shares_leave_a_test_part(self) -> "SplitSettings":
-        if self.train_share + self.valid_share >= 1.0:
-            raise ValueError("train_share + valid_share must stay below 1 to leave a test part")
-        return self
-
-
-class CatalogSettings(Settings):
-    """Where users, items and interactions come from."""
-
-    source: Literal["movielens", "amazon_books", "tables"] = "tables"
-    path: Location | None = None  # movielens and amazon_books: the folder of the files as published
-    tables: TablesSettings | None = None  # source: tables
-    max_users: Count | None = None  # keep the most active users only
-    max_items: Count | None = None  # keep the most rated items only
-    positive_rating: float = 4.0  # label = rating >= positive_rating
-    timestamp_unit: Literal["s", "ms", "us"] = "s"  # source: tables
-    split: SplitSettings = SplitSettings()
-
-    @model_validator(mode="after")
-    def _source_is_given(self) -> "CatalogSettings":
-        if self.source == "tables":
-            if self.tables is None:
-                raise ValueError("source: tables needs catalog.tables")
-            return self
-        if self.path is None:
-            raise ValueError(f"source: {self.source} needs catalog.path")
-        if self.timestamp_unit != "s":
-            raise ValueError(f"source: {self.source} knows its unit; remove catalog.timestamp_unit")
-        return self
 
 
 class EmbeddingSettings(Settings):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.catalog_config import CatalogSettings
 from pipeline.column_files import read_columns
-from pipeline.config import CatalogSettings
 from pipeline.data_sets import DataSet, identify
 from pipeline.fetched import local_copy
 from pipeline.movie_texts import tidy_movies

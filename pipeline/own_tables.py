@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.catalog_config import CatalogSettings, TableSettings
 from pipeline.column_files import read_columns
-from pipeline.config import CatalogSettings, TableSettings
 from pipeline.errors import ConfigError, DataError
 from pipeline.fetched import local_copy
 from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all

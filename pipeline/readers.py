@@ -7,7 +7,7 @@ distributed.
 from pathlib import Path
 
 from pipeline.amazon_books import amazon_files, read_amazon_books
-from pipeline.config import CatalogSettings
+from pipeline.catalog_config import CatalogSettings
 from pipeline.movielens import movielens_files, read_movielens
 from pipeline.own_tables import own_files, read_own_tables
 from pipeline.raw_tables import RawTables

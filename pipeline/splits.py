@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from pipeline.config import SplitSettings
+from pipeline.catalog_config import SplitSettings
 from pipeline.errors import DataError
 from pipeline.schemas import SPLITS
 

@@ -14,7 +14,7 @@ from features.encoder import locate_encoder, weights_fingerprint
 from jobs.build_catalog import _identities
 from pipeline import fetched, gguf_cache
 from pipeline import made_once as made_once_module
-from pipeline.config import CatalogSettings
+from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import DataError, ModelError
 from pipeline.fetched import local_copy

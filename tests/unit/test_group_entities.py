@@ -3,7 +3,8 @@ import pyarrow as pa
 import pytest
 
 from jobs import group_entities
-from pipeline.config import CatalogSettings, GroupSettings, RunConfig
+from pipeline.catalog_config import CatalogSettings
+from pipeline.config import GroupSettings, RunConfig
 from pipeline.errors import ConfigError, DataError
 from pipeline.schemas import EMBEDDINGS, ITEMS, USERS
 from pipeline.store import Store

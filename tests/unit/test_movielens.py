@@ -7,7 +7,8 @@ import pytest
 
 from jobs import build_catalog
 from pipeline.catalog import load_catalog
-from pipeline.config import CatalogSettings, RunConfig
+from pipeline.catalog_config import CatalogSettings
+from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.readers import raw_files, read_raw
 from pipeline.store import Store

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from features.frameworks import REGISTRY, framework_named
 from pipeline.catalog import load_catalog
-from pipeline.config import CatalogSettings, PromptSettings
+from pipeline.catalog_config import CatalogSettings
+from pipeline.config import PromptSettings
 from pipeline.errors import DataError
 from pipeline.prompts import TITLE_CHARS, Prompts, build_prompts, prompt_hash
 from pipeline.schemas import INTERACTIONS, ITEMS, SPLITS, USERS

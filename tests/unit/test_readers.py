@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.catalog_config import CatalogSettings
 from pipeline.columns import as_numbers, as_timestamps
-from pipeline.config import CatalogSettings
 from pipeline.errors import ConfigError, DataError
 from pipeline.readers import raw_files, read_raw
 

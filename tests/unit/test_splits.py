@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from pipeline.config import SplitSettings
+from pipeline.catalog_config import SplitSettings
 from pipeline.errors import DataError
 from pipeline.splits import assign_splits
 

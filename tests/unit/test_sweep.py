@@ -10,7 +10,8 @@ from jobs.sweep_pools import lines, replay_arm
 from jobs.sweep_rows import Texts, prepare_texts
 from jobs.sweep_summary import Draws, Outcome, spread, summarise
 from jobs.sweep_variations import Arm, Variations
-from pipeline.config import CatalogSettings, RunConfig, SweepSettings
+from pipeline.catalog_config import CatalogSettings
+from pipeline.config import RunConfig, SweepSettings
 from pipeline.engine.budget import FREE
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Request

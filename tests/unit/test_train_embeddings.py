@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from jobs import train_embeddings
-from pipeline.config import CatalogSettings, EmbeddingSettings, RunConfig
+from pipeline.catalog_config import CatalogSettings
+from pipeline.config import EmbeddingSettings, RunConfig
 from pipeline.errors import DataError
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
 from pipeline.store import Store
