@@ -35,8 +35,8 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out sweep soak \
-	test test-faults test-gpu check fix clean
+	features quality ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
+	sweep soak test test-faults test-gpu check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -87,6 +87,9 @@ inspect: $(INPUTS) ## what the latest pools hold, and with --group and --text wh
 
 features: $(INPUTS) ## stage 5: knowledge to vectors
 	$(PY) -m jobs.encode_features $(OPTIONS)
+
+quality: $(INPUTS) ## what texts are like: near to plain ones, repeated, copied, true to the catalog
+	$(PY) -m jobs.measure_quality $(OPTIONS)
 
 ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
 	$(PY) -m jobs.check_ctr $(OPTIONS)

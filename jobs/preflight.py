@@ -2,6 +2,7 @@
 
 from features.encoder import locate_encoder, require_positions, require_weights
 from jobs.generation_actor import draft_model_of
+from jobs.plain_run import require_plain_run
 from jobs.run_record import require_previous
 from jobs.waves import has_draft_model
 from pipeline.config import RunConfig
@@ -13,11 +14,13 @@ def check_inputs(config: RunConfig) -> None:
     """Refuse now what a later stage would refuse, perhaps hours from now.
 
     Raises:
-        DataError: a table of the catalog, or the run that a refresh goes on from, is missing.
+        DataError: a table of the catalog, the run that a refresh goes on from or the plain run is
+            missing.
         ModelError: a model is missing, or cannot be used as configured.
     """
     raw_files(config.catalog)
     require_previous(config)
+    require_plain_run(config)
     require_model_files(config.language_model, "language_model")
     if has_draft_model(config):
         require_model_files(draft_model_of(config), "drafts.model")

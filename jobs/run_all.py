@@ -23,6 +23,7 @@ STAGES = (
     "generate_knowledge",
     "compare_decoding",
     "encode_features",
+    "measure_quality",
     "check_ctr",
     "write_report",
 )

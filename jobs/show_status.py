@@ -38,7 +38,8 @@ def datasets(config: RunConfig) -> list[str]:
         by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
     controls = [dataset_of(name) for name in wanted(config)]
-    after = ["knowledge", "comparison", "features", *controls, "fits", "ctr", "report"]
+    check = [*controls, "fits", "ctr"]
+    after = ["knowledge", "comparison", "features", "quality", *check, "report"]
     return [*before, *by_wave, *after]
 
 

@@ -213,7 +213,7 @@ def require_own_framework(config: RunConfig, store: Store) -> None:
             "knowledge was made from other waves or groups than those beside it; run "
             "generate_knowledge again"
         )
-    written_for = _framework_of_knowledge(store)
+    written_for = framework_of_knowledge(store)
     if written_for not in ("", config.framework):
         raise DataError(
             f"knowledge was written for the framework {written_for}, and the config names "
@@ -221,7 +221,7 @@ def require_own_framework(config: RunConfig, store: Store) -> None:
         )
 
 
-def _framework_of_knowledge(store: Store) -> str:
+def framework_of_knowledge(store: Store) -> str:
     """As the merged knowledge says, in older runs as the wording of wave 0 tells; "" if neither."""
     whole, first = (store.manifest(name) for name in ("knowledge", knowledge_name(PLAIN_WAVE)))
     if whole is not None and "framework" in whole.facts:

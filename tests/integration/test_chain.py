@@ -68,7 +68,16 @@ def test_a_second_run_does_nothing_and_says_so(finished, config_file):
     assert run_all.main(["--config", str(config_file)]) == 0
     assert modified(finished) == before
     said = (finished.root / "run.log").read_text()[log_size:]
-    for name in ("catalog", "embeddings", "groups", "knowledge", "comparison", "features", "ctr"):
+    for name in (
+        "catalog",
+        "embeddings",
+        "groups",
+        "knowledge",
+        "comparison",
+        "features",
+        "quality",
+        "ctr",
+    ):
         assert f"{name}: up to date" in said
 
 

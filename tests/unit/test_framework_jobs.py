@@ -13,6 +13,7 @@ from jobs import (
     export_features,
     fit_models,
     generate_knowledge,
+    measure_quality,
 )
 from jobs.merge_waves import totals_in
 from jobs.waves import (
@@ -75,7 +76,9 @@ def test_knowledge_of_another_framework_is_refused_by_the_stages_after_it(store)
 
 
 @pytest.mark.parametrize(
-    "job", [encode_features, check_ctr, export_features, compare_decoding], ids=lambda j: j.__name__
+    "job",
+    [encode_features, measure_quality, check_ctr, export_features, compare_decoding],
+    ids=lambda j: j.__name__,
 )
 def test_every_stage_after_knowledge_refuses_another_framework_s(store, job):
     write_knowledge(store, "trawl")

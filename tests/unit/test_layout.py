@@ -21,6 +21,7 @@ STAGES = {
     "groups": "group_entities",
     "knowledge": "generate_knowledge",
     "features": "encode_features",
+    "quality": "measure_quality",
     "ctr": "check_ctr",
     "comparison": "compare_decoding",
     "export": "export_features",

@@ -34,7 +34,8 @@ def tree(tmp_path):
 
 def check(tree, **sections):
     for name, changes in sections.items():
-        tree[name] = tree.get(name, {}) | changes
+        is_section = isinstance(changes, dict)
+        tree[name] = tree.get(name, {}) | changes if is_section else changes
     check_inputs(RunConfig.model_validate(tree))
 
 
@@ -50,6 +51,7 @@ def test_files_that_are_there_are_enough(tree, tmp_path):
     [
         ("catalog", {"path": "nowhere"}, DataError, r"nowhere/ml-100k\.user does not exist"),
         ("refresh", {"previous": "monday"}, DataError, "is monday, .* there are: none"),
+        ("plain_run", "strict", DataError, "strict has no finished knowledge"),
         ("language_model", {"gguf_file": "no.gguf"}, ModelError, r"model/no\.gguf does not exist"),
         ("encoder", {"max_tokens": 65}, ModelError, "reads 64 tokens; lower it"),
     ],

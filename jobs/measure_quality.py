@@ -1,0 +1,175 @@
+"""KNOWLEDGE -> `quality`: what the texts are like, beside what a CTR model gains from them.
+
+    python -m jobs.measure_quality --config conf/demo.yaml
+
+With `plain_run` the texts are also held against those that plain decoding writes of the same rows.
+It takes seconds, and no model.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.carry import StoredFeatures
+from features.frameworks import framework_named
+from features.quality.agreement import CatalogFacts
+from features.quality.similarity import compare
+from features.quality.summary import (
+    COLUMNS,
+    MOST_COMPARED,
+    TextMeasures,
+    choose_rows,
+    measure_texts,
+    summarise,
+)
+from jobs import cli
+from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
+from jobs.waves import require_own_framework
+from pipeline.config import RunConfig
+from pipeline.errors import DataError
+from pipeline.knowledge import entities
+from pipeline.parts import read_parts
+from pipeline.schemas import KINDS, KNOWLEDGE
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.measure_quality")
+
+RESULT = "quality.json"
+INPUTS = ["knowledge", "features", "items"]
+_KEY = ["kind", "entity_id"]
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Write the dataset `quality`."""
+    require_own_framework(config, store)
+    _require_own_vectors(store)
+    plain = open_plain_run(config, store)
+    plan = store.plan("quality", settings=settings_of(config, plain), inputs=INPUTS)
+    if plan.is_done:
+        log.info("quality: up to date, %d rows", store.require("quality").num_rows)
+        return
+    if plain is not None:
+        require_plain_texts(config, store, plain)
+    kinds = measure(config, store, plain)
+    result = {"framework": config.framework, "plain_run": config.plain_run, "kinds": kinds}
+    _log_result(kinds)
+    text = json.dumps(result, indent=2)
+    plan.write_files(
+        lambda folder: _write(folder / RESULT, text),
+        num_rows=store.require("knowledge").num_rows,
+        facts=result,
+    )
+
+
+def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
+    """What the measures depend on besides their inputs."""
+    return {
+        "seed": config.seed,
+        "framework": config.framework,
+        "reading": framework_named(config.framework).reading,
+        "most_compared": MOST_COMPARED,
+        "plain_run": config.plain_run,
+        "plain": versions_of(plain),
+        # What the numbers are: those of another kind are old.
+        "measures": 1,
+    }
+
+
+def measure(config: RunConfig, store: Store, plain: Store | None) -> dict[str, dict[str, Any]]:
+    """The summary of each kind."""
+    framework = framework_named(config.framework)
+    read = framework.read if framework.reading else None
+    facts = CatalogFacts(store.read("items"))
+    keys = store.read("knowledge", _KEY)
+    chosen = choose_rows(keys["kind"], config.seed)
+    ours = measure_texts(_tables(store), chosen, facts, read)
+    if plain is None:
+        return summarise(ours)
+    asked = entities(keys.take(pa.array(chosen)))
+    found = pc.index_in(asked, value_set=entities(plain.read("knowledge", _KEY)))
+    places = found.to_numpy().astype(np.int64)
+    theirs = measure_texts(_tables(plain), places, facts, read)
+    vectors, plain_vectors = _vectors(store, ours), _vectors(plain, theirs)
+    similarity = {}
+    for kind in KINDS:
+        rows = pc.equal(ours.sample["kind"], kind)
+        similarity[kind] = compare(
+            ours.sample.filter(rows),
+            theirs.sample.filter(rows),
+            vectors.filter(rows),
+            plain_vectors.filter(rows),
+            config.seed,
+        )
+    return summarise(ours, theirs, similarity)
+
+
+def _tables(store: Store) -> Iterator[pa.Table]:
+    """KNOWLEDGE part by part."""
+    for part in store.parts("knowledge"):
+        yield read_parts([part], KNOWLEDGE, COLUMNS)
+
+
+def _vectors(store: Store, texts: TextMeasures) -> pa.Table:
+    """FEATURES of the sample, row by row.
+
+    Raises:
+        DataError: some of its entities have none.
+    """
+    features = store.read("features", _KEY)
+    rows = pc.index_in(entities(texts.sample), value_set=entities(features))
+    if rows.null_count:
+        raise DataError(
+            f"{store.files.address}/features has no row of {rows.null_count} entities of "
+            "knowledge; move its folder away and run encode_features again"
+        )
+    if not len(rows):
+        return store.read("features").slice(0, 0)
+    return StoredFeatures(store).take(rows.to_numpy().astype(np.int64))
+
+
+def _require_own_vectors(store: Store) -> None:
+    if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
+        raise DataError("features were made from other knowledge; run encode_features again")
+
+
+def _log_result(kinds: Mapping[str, Any]) -> None:
+    for kind, found in kinds.items():
+        texts, near = found["texts"], found["similarity"]
+        log.info(
+            "quality: %ss: %d texts, %s loop, %s nats per token lost, %s of tokens from pools",
+            *(kind, texts["texts"]),
+            *(_number(texts[key]) for key in ("looping_share", "nats_per_token", "pool_share")),
+        )
+        if near:
+            log.info(
+                "quality: %ss: of %d texts %s are plain decoding's, cosine %s, to another row's %s",
+                *(kind, near["rows"]),
+                *(_number(near[key]) for key in ("identical", "cosine", "cosine_to_another")),
+            )
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else format(value, ".3f")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job from a command line."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
