@@ -13,7 +13,7 @@ from pipeline.schemas import SPLITS
 from pipeline.store import Manifest, Store
 
 REQUIRED = ("users", "items", "interactions", "embeddings", "groups", "knowledge", "features")
-OPTIONAL = ("comparison", "ctr")
+OPTIONAL = ("comparison", "quality", "ctr")
 
 _VECTORS = {  # what stands for each of VECTOR_SOURCES
     "own": "own vectors",

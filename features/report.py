@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from features import figures, formats, measures, provenance
 from features.ctr.verdict import outcome
+from features.quality import table
 from pipeline.errors import DataError
 from pipeline.store import Store
 
@@ -32,6 +33,7 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
     tables = {name: store.read(name) for name in provenance.REQUIRED}
     knowledge = tables["knowledge"]
     comparison = _read_json(store, "comparison")
+    quality = _read_json(store, "quality")
     ctr = _read_json(store, "ctr")
     speed = _speed(comparison, store.require("comparison").settings) if comparison else None
     is_refresh = provenance.is_refresh(store)
@@ -54,6 +56,7 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         "map": measures.embedding_map(tables["embeddings"], tables["groups"], tables["items"]),
         "texts": [_text(text) for text in comparison["texts"]] if comparison else None,
         "examples": [] if comparison else measures.examples(knowledge, tables["items"]),
+        "quality": quality,
         "ctr": ctr,
         "failures": measures.failures(knowledge, tables["features"]),
         "environment": provenance.environment(),
@@ -77,6 +80,7 @@ def render(report: Mapping[str, Any]) -> str:
     return page.render(
         **report,
         figures=figures,
+        quality_table=table,
         flat_facts=formats.flat_facts,
         differences=formats.differences,
         pretty=_pretty,

@@ -2,7 +2,8 @@
 
     python -m jobs.write_report --config conf/demo.yaml
 
-Sections whose dataset has not been made yet (`comparison`, `ctr`) say which job makes it.
+Sections whose dataset has not been made yet (`comparison`, `quality`, `ctr`) say which job
+makes it.
 """
 
 import json

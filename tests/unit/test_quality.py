@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from features.frameworks import framework_named
+from features.quality import table
 from features.quality.agreement import CatalogFacts, without, words_of, years_in
 from features.quality.counts import count_texts, shares_of
 from features.quality.ngrams import count_distinct, count_looping, count_shared
 from features.quality.similarity import another, compare, edit_similarity
-from features.quality.summary import COLUMNS, choose_rows, measure_texts
+from features.quality.summary import COLUMNS, choose_rows, measure_texts, summarise
 from pipeline.schemas import FEATURES, ITEMS, KNOWLEDGE, with_vector_width
 
 LOOP = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -272,3 +273,33 @@ def test_malformed_answers_are_those_that_the_framework_cannot_read():
     found = measure_texts([texts], np.arange(3), CatalogFacts(FILMS), read).kinds
     assert found["user"]["malformed_share"] == 0.5
     assert found["item"]["malformed_share"] is None
+
+
+def summary():
+    texts = example().select(COLUMNS)
+    measured = measure_texts(
+        [texts], choose_rows(texts["kind"], 1), CatalogFacts(films(("item0", "t", {}))), None
+    )
+    near = {
+        "rows": 6, "other_prompt": 0, "never_relaxed": 0.5, "identical": 0.5,
+        "edit_similarity": 0.75, "edit_similarity_to_another": 0.25,
+        "vectors": 6, "cosine": 0.9, "cosine_to_another": None,
+    }  # fmt: skip
+    return measured, near
+
+
+def test_the_table_shows_what_there_is():
+    measured, near = summary()
+    alone = summarise(measured)
+    assert [column.heading for column in table.columns(alone)] == ["users", "items"]
+    names = [line.name for line in table.lines(alone)]
+    assert "Texts that loop" in names
+    assert not {"Cosine to plain", "Malformed", "Year is the catalog's"} & set(names)
+    assert len(table.notes(alone)) == 2
+    beside = summarise(measured, measured, {"user": near, "item": near})
+    headings = ["users", "users, plain", "items", "items, plain"]
+    assert [column.heading for column in table.columns(beside)] == headings
+    by_name = {line.name: line.values for line in table.lines(beside)}
+    assert by_name["Texts"] == ["6"] * 4
+    assert by_name["Identical to plain"] == ["50 %", "", "50 %", ""]
+    assert by_name["Edit similarity to plain"][0] == "0.75 (another row: 0.25)"

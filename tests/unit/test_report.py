@@ -18,7 +18,10 @@ from pipeline.errors import DataError
 from pipeline.schemas import KINDS, SCHEMAS, SPLITS
 from pipeline.store import MANIFEST, Store
 
-SECTIONS = ["done", "speed", "acceptance", "groups", "map", "texts", "check", "errors", "reproduce"]
+SECTIONS = [
+    *("done", "speed", "acceptance", "groups", "map"),
+    *("texts", "quality", "check", "errors", "reproduce"),
+]
 HOSTILE = '<script>alert(1)</script> & "Heat" <b>'
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -218,11 +221,41 @@ def ctr(models=("din", "dcnv2")):
     }
 
 
+def quality(plain_run=None, note="no item has an attribute `year`"):
+    numbers = {
+        **{"rows": 8, "texts": 7, "tokens": 210, "tokens_per_text": 30.0, "cut_share": 0.5},
+        **{"nats_per_token": 0.0123, "relaxed_share": 0.1, "looping_share": 0.25},
+        **{"distinct_trigram_share": 0.9, "pool_share": 0.3, "malformed_share": None},
+        **{"shared_of_texts": 7, "shared_share": 0.2},
+    }
+    chances = {"precision_by_chance": 0.2, "recall_by_chance": 0.15}
+    genre = {"texts": 7, "naming": 6, "precision": 0.75, "recall": 0.5, **chances}
+    near = {
+        **{"rows": 7, "other_prompt": 1, "never_relaxed": 0.1, "identical": 0.2, "vectors": 6},
+        **{"edit_similarity": 0.61, "edit_similarity_to_another": 0.12},
+        **{"cosine": 0.91, "cosine_to_another": None},
+    }
+    of_items = numbers | {"year": {"skipped": note}, "genre": genre}
+    return {
+        "framework": "kar",
+        "plain_run": plain_run,
+        "kinds": {
+            kind: {
+                "texts": texts,
+                "plain": texts if plain_run else None,
+                "similarity": near if plain_run else None,
+            }
+            for kind, texts in (("user", numbers), ("item", of_items))
+        },
+    }
+
+
 @pytest.fixture
 def store(tmp_path):
     """A run with every dataset, two failed users and users and items in two groups each."""
     store = write_store(tmp_path / "demo", tables_of(8, 6, failing=2))
     write_json(store, "comparison", comparison())
+    write_json(store, "quality", quality())
     write_json(store, "ctr", ctr(), inputs=["features"])
     return store
 
@@ -349,6 +382,22 @@ def test_parts_of_the_test_rows_have_an_aucs_or_a_reason(tmp_path):
     for text in ("0.6111", "0.6222", "all 2 have one label", "0.6543", "1.250"):
         assert f"{text}</td>" in page
     assert "of 50 % of the test users, 75 % of the rows" in page
+
+
+def test_quality_stands_beside_plain_texts_and_chance(store):
+    page = render(summarise(store))
+    assert "No run with plain texts was named" in page
+    assert "<td>75 % (chance: 20 %)</td>" in page
+    assert "no item has an attribute `year`, so none was compared." in page
+    assert "Cosine to plain" not in page
+    write_json(store, "quality", quality("strict & co"))
+    page = render(summarise(store))
+    Page(page)
+    assert "<th>users, plain</th><th>items</th>" in page
+    assert "<td>0.61 (another row: 0.12)</td><td></td>" in page
+    assert "<td>0.91 (another row: n/a)</td>" in page
+    assert "Plain texts are those of the run strict &amp; co." in page
+    assert "7 texts and 6 vectors compared, 1 left out that were asked something else" in page
 
 
 def card(page, name):
@@ -619,6 +668,7 @@ def test_markup_in_data_is_text_on_the_page(tmp_path):
     tables["knowledge"][0]["error"] = HOSTILE
     store = write_store(tmp_path / "r", tables)
     write_json(store, "comparison", comparison(HOSTILE, HOSTILE, f"{HOSTILE} {HOSTILE}"))
+    write_json(store, "quality", quality(HOSTILE, HOSTILE))
     write_json(store, "ctr", ctr(models=(HOSTILE,)), inputs=["features"])
     text = render(summarise(store))
     page = Page(text)
@@ -641,6 +691,7 @@ def test_sections_without_a_dataset_name_the_target_that_makes_it(tmp_path):
     text = render(report)
     assert [name for name in Page(text).ids if name in SECTIONS] == SECTIONS
     assert text.count("<code>make comparison</code>") == 3  # its card, the speeds, the texts
+    assert text.count("<code>make quality</code>") == 1
     assert text.count("<code>make ctr</code>") == 2
 
 

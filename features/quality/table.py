@@ -1,0 +1,185 @@
+"""The summary as a table for the report: what was measured, of whom, and how to read it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from features import formats
+
+Part = Mapping[str, Any]
+
+
+class Column(NamedTuple):
+    """Texts of one kind, and how near they are to plain ones; of plain texts that is empty."""
+
+    heading: str
+    texts: Part
+    similarity: Part
+
+
+class Line(NamedTuple):
+    """One figure in every column."""
+
+    name: str
+    values: list[str]
+    reading: str
+
+
+def columns(kinds: Mapping[str, Part]) -> list[Column]:
+    """The kinds that have rows, each with its plain texts beside it if they were given."""
+    found: list[Column] = []
+    for kind, summary in kinds.items():
+        if not summary["texts"]["rows"]:
+            continue
+        found.append(Column(f"{kind}s", summary["texts"], summary["similarity"] or {}))
+        if summary["plain"]:
+            found.append(Column(f"{kind}s, plain", summary["plain"], {}))
+    return found
+
+
+def lines(kinds: Mapping[str, Part]) -> list[Line]:
+    """Every figure that some column has."""
+    shown = columns(kinds)
+    every = [
+        Line(name, [_shown(show, column) for column in shown], reading)
+        for name, show, reading in _FIGURES
+    ]
+    return [line for line in every if any(line.values)]
+
+
+def notes(kinds: Mapping[str, Part]) -> list[str]:
+    """What could not be measured, and why."""
+    parts = [kinds["item"]["texts"].get(name, {}) for name in ("year", "genre")]
+    return [f"{part['skipped']}, so none was compared" for part in parts if "skipped" in part]
+
+
+def _shown(show: Callable[[Column], str | None], column: Column) -> str:
+    try:
+        value = show(column)
+    except KeyError:  # users have no genres, plain texts no nearness
+        return ""
+    return "" if value in (None, formats.MISSING) else value
+
+
+def _share(key: str) -> Callable[[Column], str]:
+    return lambda column: formats.percent(column.texts[key])
+
+
+def _near(key: str) -> Callable[[Column], str]:
+    return lambda column: formats.percent(column.similarity[key])
+
+
+def _beside(key: str) -> Callable[[Column], str]:
+    def show(column: Column) -> str:
+        chance = formats.decimal(column.similarity[f"{key}_to_another"])
+        return f"{formats.decimal(column.similarity[key])} (another row: {chance})"
+
+    return show
+
+
+def _of_genre(key: str) -> Callable[[Column], str]:
+    def show(column: Column) -> str:
+        genre = column.texts["genre"]
+        return (
+            f"{formats.percent(genre[key])} (chance: {formats.percent(genre[f'{key}_by_chance'])})"
+        )
+
+    return show
+
+
+def _year(column: Column) -> str:
+    year = column.texts["year"]
+    named = f"{formats.count(year['naming'])} of {formats.count(year['texts'])} name one"
+    chance = formats.percent(year["right_by_chance"])
+    return f"{formats.percent(year['right'])} (chance: {chance}; {named})"
+
+
+_FIGURES: list[tuple[str, Callable[[Column], str | None], str]] = [
+    (
+        "Texts",
+        lambda column: formats.count(column.texts["texts"]),
+        "Rows with a usable text; all below is about these.",
+    ),
+    (
+        "Tokens per text",
+        lambda column: formats.decimal(column.texts["tokens_per_text"], 1),
+        "Relaxed texts should not be much longer or shorter than plain ones.",
+    ),
+    (
+        "Cut at the limit",
+        _share("cut_share"),
+        "They stop in the middle of a sentence; a higher max_new_tokens mends it.",
+    ),
+    (
+        "Nats lost per token",
+        lambda column: formats.significant(column.texts["nats_per_token"]),
+        "Log-probability that relaxed tokens gave up; 0 for plain and strict texts.",
+    ),
+    (
+        "Relaxed tokens",
+        _share("relaxed_share"),
+        "Tokens that were not the model's first choice.",
+    ),
+    (
+        "Texts that loop",
+        _share("looping_share"),
+        "Some eight tokens in a row come twice; more than in plain texts is relaxation's doing.",
+    ),
+    (
+        "Distinct runs of three",
+        _share("distinct_trigram_share"),
+        "Of all three tokens in a row; 100 % says nothing twice inside a text.",
+    ),
+    (
+        "Malformed",
+        _share("malformed_share"),
+        "Answers not in the form that the framework asks for; they are encoded whole.",
+    ),
+    (
+        "Tokens from pools",
+        _share("pool_share"),
+        "Accepted drafts of the group's and the global pool; under strict the text is the same.",
+    ),
+    (
+        "Shared with another text",
+        _share("shared_share"),
+        "Eight tokens in a row that another text of the kind has too; plain decoding repeats stock "
+        "phrases as well, and what goes beyond it was copied.",
+    ),
+    (
+        "Identical to plain",
+        _near("identical"),
+        "Of rows that were asked the same in both runs; the rest is what relaxation changed.",
+    ),
+    (
+        "Without a relaxed token",
+        _near("never_relaxed"),
+        "Of the same rows; these are identical by rule, others only by luck.",
+    ),
+    (
+        "Edit similarity to plain",
+        _beside("edit_similarity"),
+        "1 is the same tokens; the plain text of another row of the kind says what chance gives.",
+    ),
+    (
+        "Cosine to plain",
+        _beside("cosine"),
+        "Of the encoded vectors, which are what a CTR model sees; near the other row's cosine, "
+        "nothing of the entity is left.",
+    ),
+    (
+        "Year is the catalog's",
+        _year,
+        "Of texts that name a year. The prompt shows it, so this is about keeping to the prompt, "
+        "not about knowing.",
+    ),
+    (
+        "Genres named are right",
+        _of_genre("precision"),
+        "Genre words in the text that the catalog has for the film, which the prompt shows.",
+    ),
+    (
+        "Genres are named",
+        _of_genre("recall"),
+        "Genres in the catalog that the text names; chance is the same texts held against others.",
+    ),
+]
