@@ -20,10 +20,10 @@ from features.ctr.training import Fit, Task, Trial, fit_one
 from features.frameworks import framework_named
 from jobs.cluster import start_ray
 from jobs.encode_controls import dataset_of, wanted
+from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
 from jobs.waves import CATALOG
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
-from pipeline.runs import open_run
 from pipeline.schemas import FITS, PROVENANCE
 from pipeline.store import Store
 
@@ -36,11 +36,13 @@ _OF_THE_CHECK = {"bootstrap", "min_auc_gain", "lossless_margin", "require_lossle
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the dataset `fits`."""
-    plain = plain_run(config)
+    plain = open_plain_run(config, store)
     plan = store.plan("fits", settings_of(config, plain), inputs_of(config))
     if plan.is_done:
         log.info("fits: up to date, %d", store.require("fits").num_rows)
         return
+    if plain is not None:
+        require_plain_texts(config, store, plain)
     data, vectors = load_inputs(store, config)
     arms = make_arms(data, vectors, _controls(config, store, data), _plain(config, plain, data))
     coverage = vectors.coverage(data, "test")
@@ -74,26 +76,13 @@ def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
         "seed": config.seed,
         "framework": config.framework,
         "learning": framework_named(config.framework).learning,
-        "plain": plain and [plain.require(name).version for name in ("knowledge", "features")],
+        "plain": list(versions.values()) if (versions := versions_of(plain)) else None,
     }
 
 
 def inputs_of(config: RunConfig) -> list[str]:
     """The datasets that fits are made from."""
     return [*INPUTS, *map(dataset_of, wanted(config))]
-
-
-def plain_run(config: RunConfig) -> Store | None:
-    """The run that was decoded plainly.
-
-    Raises:
-        DataError: its features have not been made.
-    """
-    if not config.plain_run:
-        return None
-    plain = open_run(config.artifacts, config.plain_run)
-    plain.require("features")
-    return plain
 
 
 def load_inputs(store: Store, config: RunConfig) -> tuple[CtrData, KnowledgeVectors]:

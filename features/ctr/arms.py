@@ -28,6 +28,7 @@ BASE, ZEROS, KNOWLEDGE, PLAIN, SHUFFLED, CANARY = (
     *("base", "zeros", "knowledge", "plain", "shuffled", "canary"),
 )
 TEXTS = ("raw_text", "history")  # controls that an encoder has to read
+ARMS = (BASE, ZEROS, *TEXTS, CANARY, PLAIN, KNOWLEDGE, SHUFFLED)  # in the order of tables
 
 _PARTS = 10  # deciles of popularity
 _LEAST_PART = 10  # entities; among fewer too many would keep their own vector
@@ -56,7 +57,7 @@ def make_arms(
     controls: Mapping[str, KnowledgeVectors | None],
     plain: KnowledgeVectors | None,
 ) -> dict[str, Arm]:
-    """The arms of a check, by name.
+    """The arms of a check, by name, in the order of tables.
 
     Args:
         data: the CTR rows.
@@ -68,13 +69,13 @@ def make_arms(
         ZEROS: lambda: Arm(_zeros(knowledge)),
         CANARY: lambda: Arm(canary(data, knowledge)),
     }
-    arms = {BASE: Arm(None)}
+    arms = {BASE: Arm(None), KNOWLEDGE: Arm(knowledge, is_aligned=True)}
     for name, vectors in controls.items():
         arms[name] = made[name]() if vectors is None else Arm(vectors, is_aligned=True)
-    arms[KNOWLEDGE] = Arm(knowledge, is_aligned=True)
     if plain is not None:
         arms[PLAIN] = Arm(plain, is_aligned=True)
-    return arms | {SHUFFLED: Arm(knowledge, is_shuffled=True)}
+    arms[SHUFFLED] = Arm(knowledge, is_shuffled=True)
+    return {name: arms[name] for name in ARMS if name in arms}
 
 
 def shuffled(vectors: KnowledgeVectors, data: CtrData, seed: int) -> KnowledgeVectors:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from features.ctr import verdict
-from features.ctr.arms import BASE, CANARY, KNOWLEDGE, PLAIN, SHUFFLED
+from features.ctr.arms import ARMS, BASE, CANARY, KNOWLEDGE, PLAIN, SHUFFLED
 from features.ctr.bootstrap import difference, resample
 from features.ctr.data import CtrData
 from features.ctr.metrics import (
@@ -92,7 +92,7 @@ def _summary_of(
     fits = sorted(fits, key=lambda fit: fit.task.seed)  # a mean in another order is another number
     scores = {
         arm: np.stack([fit.test_probabilities for fit in fits if fit.task.arm == arm])
-        for arm in dict.fromkeys(fit.task.arm for fit in fits)
+        for arm in sorted({fit.task.arm for fit in fits}, key=ARMS.index)
     }  # (seeds, test rows)
     drawn = {
         arm: resample(labels, rows, users, settings.bootstrap, seed) for arm, rows in scores.items()

@@ -65,7 +65,7 @@ def write_knowledge(store, latest=99):
     rows = []
     for number, (kind, entity) in enumerate(keys):
         row = {f.name: [] if pa.types.is_list(f.type) else 0 for f in KNOWLEDGE}
-        row |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)}
+        row |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)} | {"rule": "strict"}
         rows.append(row | {"kind": kind, "entity_id": entity, "text": WORDS[number % 2]})
         rows[-1] |= {"asof": latest, "prompt_hash": f"about {entity}"}
         rows[-1]["latest_source"] = latest if kind == "user" else 0

@@ -105,9 +105,9 @@ def test_arms_differ_in_what_they_are_told_and_nothing_else():
     text = KnowledgeVectors(numbered(100)[::-1], numbered(60))
     wanted = {"zeros": None, "raw_text": text, "history": text, "canary": None}
     arms = make_arms(by_popularity(), knowledge, wanted, text)
-    assert list(arms) == ["base", *wanted, "knowledge", "plain", "shuffled"]
+    assert list(arms) == ["base", *wanted, "plain", "knowledge", "shuffled"]
     assert [name for name, arm in arms.items() if arm.is_aligned] == [
-        *("raw_text", "history", "knowledge", "plain")
+        *("raw_text", "history", "plain", "knowledge")
     ]
     assert arms["base"].of(by_popularity(), 0) is None
     assert not arms["zeros"].of(by_popularity(), 0).users.any()

@@ -49,7 +49,7 @@ def test_files_that_are_there_are_enough(tree, tmp_path):
 @pytest.mark.parametrize(
     ("section", "changes", "error", "complaint"),
     [
-        ("catalog", {"path": "nowhere"}, DataError, r"nowhere/ml-100k\.user does not exist"),
+        ("catalog", {"path": "nowhere"}, DataError, "nowhere is no folder"),
         ("refresh", {"previous": "monday"}, DataError, "is monday, .* there are: none"),
         ("plain_run", "strict", DataError, "strict has no finished knowledge"),
         ("language_model", {"gguf_file": "no.gguf"}, ModelError, r"model/no\.gguf does not exist"),
