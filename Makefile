@@ -17,6 +17,7 @@ INSTALLED := .venv/.installed
 WHEELS := .cache/wheels
 ASSETS := .cache/assets
 UNPACKED := $(ASSETS)/.unpacked
+PEERS := .cache/peers
 # GGUF is slow to read: the demo's model is read once, here.
 CONVERT := from pathlib import Path; from pipeline.config_file import load_config; \
 	from pipeline.language_model import load_tokenizer; \
@@ -36,7 +37,7 @@ INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
 	features quality ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
-	sweep soak test test-faults test-gpu check fix clean
+	sweep soak test test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -140,6 +141,10 @@ test-faults: $(INSTALLED) $(UNPACKED) ## the tests that kill processes and machi
 test-gpu: $(INSTALLED) $(UNPACKED) ## the tests that need a GPU
 	$(PY) -m pytest -m gpu $(ARGS)
 
+test-peers: $(PEERS)/.installed $(UNPACKED) ## CTR models and exports against DeepCTR-Torch, FuxiCTR, Feast
+	PYTHONPATH=$(PEERS) $(PY) -m pytest --log-cli-level=INFO -k "library or itself" \
+		tests/integration/test_deepctr_torch.py tests/unit/test_export.py $(ARGS)
+
 check: $(INSTALLED) ## format, lint, types, import directions
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
@@ -166,6 +171,12 @@ $(INSTALLED): pyproject.toml requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@echo 'compiling the kernels that draft (once, about a minute)'
 	@$(PY) -c 'import jobs.generation_actor'
+	@touch $@
+
+$(PEERS)/.installed: conf/peers.txt | $(INSTALLED)
+	@echo 'installing conf/peers.txt into $(PEERS) (400 MB unpacked)'
+	@rm -rf $(PEERS)
+	@$(PIP) install --no-deps --target $(PEERS) -r conf/peers.txt
 	@touch $@
 
 # Wheels already in .cache/wheels are used as they are, so a machine without a network can be served

@@ -3,17 +3,20 @@
 `fuxictr/` is written in the format of a data set of FuxiCTR (2.3): `train|valid|test.npz` with an
 array per feature, `feature_map.json`, `feature_vocab.json`, and vectors as `pretrained_*.npz` (key,
 value), for its `FeatureMap.load` and `RankDataLoader(..., data_format="npz")`; its run script would
-build the map anew from a config. Tests read the files, but not by FuxiCTR or Feast. Codes are those
-of the check. 0 is padding there, which stays the zero vector and which pooling does not count; here
-it is "unknown", which begins as the zero vector and is trained. `user_knowledge` and
-`item_knowledge` are 1 + the entity's place in the catalog, and carry its vector, frozen: as the
-encoder gave it, or the mean over others where it has no text of its own; the check standardises
-vectors and adds a column for "not its own". The vocabulary leads back to ids.
+build the map anew from a config. Codes are those of the check. 0 is padding there, which stays the
+zero vector and which pooling does not count; here it is "unknown", which begins as the zero vector
+and is trained. `user_knowledge` and `item_knowledge` are 1 + the entity's place in the catalog, and
+carry its vector, frozen: as the encoder gave it, or the mean over others where it has no text of
+its own; the check standardises vectors and adds a column for "not its own". The vocabulary leads
+back to ids.
 
 `feast/` is written as a FileSource of Feast wants it: a file for each kind of entity (id,
 event_timestamp, created, source, PROVENANCE as in FEATURES, vector) and the CTR rows to join them
 to. `event_timestamp` is the latest interaction that the text, or any text averaged, had seen; what
-saw none holds from the catalog's first interaction on.
+saw none holds from the catalog's first interaction on. Feast's file store drops a row that is
+earlier than the text it asks for.
+
+FuxiCTR 2.3.10 and Feast 0.67 read the files in `make test-peers`.
 """
 
 # pyright: reportAttributeAccessIssue=false

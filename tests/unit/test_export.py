@@ -269,3 +269,56 @@ def test_fields_of_one_name_are_refused(make_store):
     store = make_store(attribute="knowledge")
     with pytest.raises(DataError, match=r"would be named \['user_knowledge'\]; rename"):
         export_features.run(config(store.root), store)
+
+
+@pytest.mark.filterwarnings("default")  # third parties warn as they please
+def test_fuxictr_itself_reads_the_rows_and_finds_the_vector_of_each(exported, data):
+    """Where it is installed (`make test-peers`)."""
+    fuxictr = pytest.importorskip("fuxictr.features", exc_type=ImportError)
+    from fuxictr.pytorch.dataloaders import RankDataLoader
+    from fuxictr.pytorch.layers import FeatureEmbeddingDict
+
+    folder, rows = exported / "fuxictr", data.splits["test"]
+    described = fuxictr.FeatureMap("shop", str(folder))
+    described.load(str(folder / "feature_map.json"), {})
+    path = str(folder / "test.npz")
+    loader = RankDataLoader(described, "test", test_data=path, batch_size=100, num_workers=0)
+    batch = next(iter(loader))
+    np.testing.assert_array_equal(batch.pop("label"), data.labels[rows])
+    np.testing.assert_array_equal(batch["history_items"], data.history_items[rows])
+    embedded = FeatureEmbeddingDict(described, WIDTH)(batch)
+    vectors = np.array(texts(LATEST)[1]["vector"].to_pylist(), np.float32)  # zeros: no text
+    for kind, places in (("user", data.users), ("item", len(USER_IDS) + data.items)):
+        found = embedded[f"{kind}_knowledge"]
+        assert not found.requires_grad
+        np.testing.assert_array_equal(found.numpy(), vectors[places[rows]])
+    assert embedded["history_items"].shape == (100, WIDTH)
+
+
+@pytest.mark.filterwarnings("default")  # third parties warn as they please
+def test_feast_itself_joins_the_vectors_to_the_ctr_rows_in_time(exported, tmp_path):
+    """Where it is installed (`make test-peers`); its file store drops a row that is too early."""
+    feast = pytest.importorskip("feast", exc_type=ImportError)
+    user = feast.Entity(name="user", join_keys=["user_id"], value_type=feast.ValueType.STRING)
+    source = feast.FileSource(
+        path=str(exported / "feast/user_knowledge.parquet"),
+        timestamp_field="event_timestamp",
+        created_timestamp_column="created",
+    )
+    view = feast.FeatureView(name="user_knowledge", entities=[user], source=source)
+    paths = {
+        "registry": f"{tmp_path}/registry.db",
+        "online_store": {"path": f"{tmp_path}/online.db"},
+    }
+    store = feast.FeatureStore(config=feast.RepoConfig(project="shop", provider="local", **paths))
+    store.apply([user, view])
+    rows = pd.read_parquet(exported / "feast/ctr_rows.parquet")
+    too_early = pd.Timestamp(LATEST["7"] - 1, unit="s", tz="UTC")
+    asked = pd.concat([rows, rows[:1].assign(user_id="7", event_timestamp=too_early)])
+    joined = store.get_historical_features(asked, ["user_knowledge:vector"]).to_df()
+    is_early = joined["event_timestamp"] == too_early
+    assert joined[is_early]["vector"].isna().all()
+    assert (~is_early).sum() == len(rows)
+    vectors = dict(zip(USER_IDS, texts(LATEST)[1]["vector"].to_pylist(), strict=False))
+    for row in joined[~is_early].to_dict("records"):
+        np.testing.assert_array_equal(row["vector"], vectors[row["user_id"]])
