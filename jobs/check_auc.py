@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from features.ctr.arms import BASE
 from jobs import cli
+from jobs.preflight import check_inputs
 from pipeline.config import RunConfig
-from pipeline.errors import PartialError, UserError
+from pipeline.errors import CheckError, PartialError, UserError
 from pipeline.runs import open_run
 from pipeline.store import Store
 
@@ -28,6 +29,8 @@ log = logging.getLogger("jobs.check_auc")
 RESULT, TABLE = "auc.json", "auc.md"
 _TEXTS = ("build_catalog", "train_embeddings", "group_entities", "generate_knowledge")
 _STRICT_STAGES = (*_TEXTS, "compare_decoding", "encode_features")
+# Error rows and missed thresholds are in the report; the code says so at the end.
+_GO_ON = (0, PartialError.exit_code, CheckError.exit_code)
 _RELAXED_STAGES = (*_TEXTS, "encode_features", "measure_quality", "check_ctr", "write_report")
 
 
@@ -41,7 +44,8 @@ class Part(NamedTuple):
 
     def run(self, config: RunConfig, rule: str) -> str:
         """Name of the run with that rule."""
-        return f"{config.run}-{self.protocol}-{self.framework}-{rule}"
+        place = f"{self.protocol}-slice" if self.is_sliced else self.protocol
+        return f"{config.run}-{place}-{self.framework}-{rule}"
 
     def overrides(self, config: RunConfig, rule: str) -> list[str]:
         """What makes the run's config of the common one."""
@@ -107,7 +111,7 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for result in results:
         for name, model in result["models"].items():
             gains = [_gain(model["gains"].get(arm)) for arm in arms]
-            base = f"{model['arms'][BASE]['auc']:.4f}"
+            base = _number(model["arms"][BASE]["auc"], ".4f")
             framework = result["framework"] + (" (slice)" if result["is_sliced"] else "")
             yield f"| {' | '.join([result['protocol'], framework, name, base, *gains])} |"
 
@@ -115,9 +119,12 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _gain(gain: Mapping[str, Any] | None) -> str:
     if gain is None:
         return ""
-    if gain["auc"] is None:
-        return "unknown"
-    return f"{gain['auc']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f})"
+    middle, low, high = (_number(gain[name], "+.4f") for name in ("auc", "low", "high"))
+    return middle if gain["auc"] is None else f"{middle} ({low} to {high})"
+
+
+def _number(value: float | None, style: str) -> str:
+    return "unknown" if value is None else format(value, style)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,17 +132,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         config = cli.read_config(cli.arguments_parser(__doc__).parse_args(given))
+        for part in parts(config):  # found now, not after hours
+            words = given + part.overrides(config, "strict")
+            check_inputs(cli.read_config(cli.arguments_parser(__doc__).parse_args(words)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    codes = []
     for part in parts(config):
         for rule, stages in (("strict", _STRICT_STAGES), ("relaxed", _RELAXED_STAGES)):
             for stage in stages:
                 job = import_module(f"jobs.{stage}").run
-                code = cli.main(job, None, given + part.overrides(config, rule))
-                if code not in (0, PartialError.exit_code):  # error rows are counted in the report
-                    return code
-    return cli.main(run, __doc__, given)
+                codes.append(cli.main(job, None, given + part.overrides(config, rule)))
+                if codes[-1] not in _GO_ON:
+                    return codes[-1]
+    codes.append(cli.main(run, __doc__, given))
+    return codes[-1] or max(codes)
 
 
 if __name__ == "__main__":

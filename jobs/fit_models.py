@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from features.ctr.arms import TEXTS, Arm, make_arms
+from features.ctr.arms import Arm, make_arms
 from features.ctr.check import first_tasks, other_tasks, tuned
 from features.ctr.data import CtrData, make_ctr_data
+from features.ctr.guard import require_past_only
 from features.ctr.join import KnowledgeVectors, join_vectors, vectors_of
 from features.ctr.training import Fit, Task, Trial, fit_one
 from features.frameworks import framework_named
@@ -112,10 +113,12 @@ def _plain(config: RunConfig, plain: Store | None, data: CtrData) -> KnowledgeVe
 
 def _controls(config: RunConfig, store: Store, data: CtrData) -> dict[str, KnowledgeVectors | None]:
     """The controls wanted, with vectors where they are encoded texts."""
-    return {
-        name: vectors_of(data, store.read(dataset_of(name))) if name in TEXTS else None
-        for name in config.ctr.controls
-    }
+    controls: dict[str, KnowledgeVectors | None] = dict.fromkeys(config.ctr.controls)
+    for name in wanted(config):
+        features = store.read(dataset_of(name))
+        require_past_only(data, features, config.catalog.split.protocol)
+        controls[name] = vectors_of(data, features)
+    return controls
 
 
 def read_fits(table: pa.Table) -> list[Fit]:

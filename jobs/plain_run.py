@@ -11,10 +11,11 @@ from features.carry import why_not
 from jobs.waves import framework_of_knowledge, knowledge_name
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
-from pipeline.knowledge import is_among
+from pipeline.knowledge import entities, is_among
 from pipeline.runs import open_run
 from pipeline.store import Store
 
+_ASKED = ["kind", "entity_id", "prompt_hash"]
 _DATASETS = ("knowledge", "features")
 _EXACT = ("plain", "strict")  # rules under which a text is decoding's own
 # What decides such a text besides the prompt; the last ones are of the section `generation`.
@@ -57,7 +58,7 @@ def open_plain_run(config: RunConfig, store: Store) -> Store | None:
     if written_for not in ("", config.framework):
         raise _refusal(config, f"is of the framework {written_for}, this one of {config.framework}")
     ours, theirs = _writing(store), _writing(plain)
-    differing = [name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]]
+    differing = [name for name in ours if ours[name] != theirs[name]]
     if differing:
         names = ", ".join(sorted(differing))
         raise _refusal(config, f"was written with other settings than this one: {names}")
@@ -67,13 +68,13 @@ def open_plain_run(config: RunConfig, store: Store) -> Store | None:
 
 
 def require_plain_texts(config: RunConfig, store: Store, plain: Store) -> None:
-    """Check that `plain` tells of the same entities, each in decoding's own words.
+    """Check that `plain` tells of the same entities, asked the same, each in decoding's own words.
 
     Raises:
         DataError: it does not.
     """
-    ours = store.read("knowledge", ["kind", "entity_id"])
-    theirs = plain.read("knowledge", ["kind", "entity_id", "rule"])
+    ours = store.read("knowledge", _ASKED)
+    theirs = plain.read("knowledge", [*_ASKED, "rule"])
     same = pc.sum(is_among(theirs, ours)).as_py() or 0
     if not same == ours.num_rows == theirs.num_rows:
         missing = ours.filter(pc.invert(is_among(ours, theirs)))
@@ -82,6 +83,13 @@ def require_plain_texts(config: RunConfig, store: Store, plain: Store) -> None:
             f"has {theirs.num_rows} entities, and this one {ours.num_rows}; {missing.num_rows} of "
             f"these are not there, such as {missing['entity_id'][:3].to_pylist()}",
         )
+    place = pc.index_in(entities(ours), value_set=entities(theirs))
+    is_other = pc.not_equal(ours["prompt_hash"], theirs["prompt_hash"].take(place))
+    asked_other = ours.filter(is_other)
+    if asked_other.num_rows:
+        some = asked_other["entity_id"][:3].to_pylist()
+        words = f"was asked something else about {asked_other.num_rows} entities, such as {some}"
+        raise _refusal(config, words)
     rules = set(pc.unique(theirs["rule"]).to_pylist()) - set(_EXACT)
     if rules:
         raise _refusal(config, f"has texts under the rule {', '.join(sorted(rules))}")
@@ -104,6 +112,6 @@ def _writing(store: Store) -> dict[str, Any]:
     first = store.manifest(knowledge_name(0))
     settings = first.settings if first else {}
     generation = settings.get("generation", {})
-    return {name: settings[name] for name in _WRITTEN_WITH if name in settings} | {
-        f"generation.{name}": generation[name] for name in _GENERATION if name in generation
+    return {name: settings.get(name) for name in _WRITTEN_WITH} | {
+        f"generation.{name}": generation.get(name) for name in _GENERATION
     }

@@ -109,15 +109,17 @@ class CtrSettings(Settings):
     batch_size: Count = 512
     # Every arm of every model takes what is best on its validation rows, by its first seed.
     learning_rates: Choices[Positive] = [1e-3]
-    dropouts: Choices[Annotated[float, Field(ge=0.0, lt=1.0)]] = [0.0, 0.5]  # of adapted knowledge
+    # Of embedded fields and adapted knowledge; lr embeds nothing, so its base arm has none.
+    dropouts: Choices[Annotated[float, Field(ge=0.0, lt=1.0)]] = [0.0, 0.5]
     weight_decay: Annotated[float, Field(ge=0.0)] = 1e-5
     embedding_dim: Count = 32
     adaptor_dim: Count = 32
     history_length: Count = 20
     bootstrap: Annotated[int, Field(ge=100)] = 2000
-    min_auc_gain: float | None = None  # no model gains as much: exit code 5
+    # No model gains as much and, if it is above 0, helps by the verdict: exit code 5.
+    min_auc_gain: float | None = None
     lossless_margin: Positive = 1e-3  # AUC that acceleration may cost and be called lossless
-    require_lossless: bool = False  # no model shows that it is: exit code 5
+    require_lossless: bool = False  # not all models show that it is: exit code 5
 
 
 class AucSettings(Settings):
@@ -131,6 +133,12 @@ class AucSettings(Settings):
     sliced: dict[str, Count] = {"trawl": 64, "rlmrec": 64}  # on the most active and most rated:
     slice_users: Count = 100
     slice_items: Count = 100
+
+    @model_validator(mode="after")
+    def _something_is_checked(self) -> "AucSettings":
+        if not self.frameworks and not self.sliced:
+            raise ValueError("frameworks and sliced name no framework, so nothing is checked")
+        return self
 
 
 class ComparisonSettings(Settings):

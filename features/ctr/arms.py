@@ -9,7 +9,7 @@
 | `knowledge` | what the LLM wrote |
 | `plain` | what it writes by plain decoding, from another run |
 | `shuffled` | the knowledge of another entity, about as popular: the placebo |
-| `canary` | what users will like, test rows included: a leak that the check has to notice |
+| `canary` | which texts users will like, test rows included: a leak that the check has to notice |
 
 `base` has no loss of a framework. Nor have those whose vectors say nothing of their owner: where
 that loss teaches ids (RLMRec's does), it would draw them toward the texts of others, and the
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from features.ctr.data import CtrData
 from features.ctr.join import KnowledgeVectors
@@ -32,7 +33,6 @@ ARMS = (BASE, ZEROS, *TEXTS, CANARY, PLAIN, KNOWLEDGE, SHUFFLED)  # in the order
 
 _PARTS = 10  # deciles of popularity
 _LEAST_PART = 10  # entities; among fewer too many would keep their own vector
-_ROWS = 65_536  # of which profiles are summed at a time
 _LEAST_DEVIATION = 1e-6
 
 
@@ -81,7 +81,8 @@ def make_arms(
 def shuffled(vectors: KnowledgeVectors, data: CtrData, seed: int) -> KnowledgeVectors:
     """The placebo: vectors change owners within a kind and a decile of popularity.
 
-    Entities without a vector stay without. How popular an entity is, is told by its train rows.
+    Own texts go round among those who have one, means of others' texts among those who have these.
+    How popular an entity is, is told by its train rows.
     """
     rng = np.random.default_rng(seed)
     trained = data.splits["train"]
@@ -93,13 +94,13 @@ def shuffled(vectors: KnowledgeVectors, data: CtrData, seed: int) -> KnowledgeVe
 
 
 def _permuted(vectors: np.ndarray, popularity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    owners = np.flatnonzero(vectors[:, -1] == 0)
-    ranked = owners[np.argsort(popularity[owners], kind="stable")]
-    parts = np.array_split(ranked, max(1, min(_PARTS, len(ranked) // _LEAST_PART)))
     moved = vectors.copy()
-    for part in parts:
-        ring = rng.permutation(part)  # each gets its neighbour's, so that none keeps its own
-        moved[ring] = vectors[np.roll(ring, 1)]
+    for is_not_own in (0.0, 1.0):
+        members = np.flatnonzero(vectors[:, -1] == is_not_own)
+        ranked = members[np.argsort(popularity[members], kind="stable")]
+        for part in np.array_split(ranked, max(1, min(_PARTS, len(ranked) // _LEAST_PART))):
+            ring = rng.permutation(part)  # each gets its neighbour's, so that none keeps its own
+            moved[ring] = vectors[np.roll(ring, 1)]
     return moved
 
 
@@ -110,24 +111,20 @@ def _zeros(vectors: KnowledgeVectors) -> KnowledgeVectors:
 def canary(data: CtrData, vectors: KnowledgeVectors) -> KnowledgeVectors:
     """What a profile would say that had been written after the test rows.
 
-    A user is the mean of the vectors of items, by how far above the average each was liked, and
-    the share of items liked; an item is its own vector. Both are of all CTR rows. A check that
-    gains nothing by this could not see that knowledge helps.
+    A user is the mean of the vectors of items, by how far above the average each was liked in all
+    CTR rows; an item is its own vector. So the leak comes by way of the texts, and a check that
+    gains nothing by it could not see that knowledge helps.
     """
-    total, width = len(data.user_ids), vectors.items.shape[1] - 1
-    signed = data.labels - data.labels.mean()
-    sums = np.zeros((total, width + 1), np.float32)
-    for start in range(0, len(signed), _ROWS):
-        rows = slice(start, start + _ROWS)
-        liked = signed[rows, np.newaxis]
-        told = np.concatenate([vectors.items[data.items[rows], :-1] * liked, liked], axis=1)
-        np.add.at(sums, data.users[rows], told)
+    total, (num_items, width) = len(data.user_ids), vectors.items.shape
+    signed = torch.from_numpy(data.labels - data.labels.mean())
+    places = torch.from_numpy(np.stack([data.users, data.items]).astype(np.int64))
+    liked = torch.sparse_coo_tensor(places, signed, (total, num_items), check_invariants=False)
+    sums = (liked @ torch.from_numpy(vectors.items[:, :-1].copy())).numpy()  # (users, width - 1)
     counts = np.bincount(data.users, minlength=total)
-    profiles = sums / np.maximum(counts, 1)[:, np.newaxis].astype(np.float32)
-    seen = profiles[counts > 0]
-    profiles[counts > 0] = (seen - seen.mean(axis=0)) / np.maximum(
-        seen.std(axis=0), _LEAST_DEVIATION
-    )
-    is_missing = (counts == 0).astype(np.float32)[:, np.newaxis]
-    items = np.insert(vectors.items, width, 0.0, axis=1)
-    return KnowledgeVectors(np.concatenate([profiles, is_missing], axis=1), items)
+    profiles = np.zeros((total, width), np.float32)
+    profiles[:, :-1] = sums / np.maximum(counts, 1)[:, np.newaxis]
+    seen = profiles[counts > 0, :-1]
+    deviation = np.maximum(seen.std(axis=0), _LEAST_DEVIATION)
+    profiles[counts > 0, :-1] = (seen - seen.mean(axis=0)) / deviation
+    profiles[:, -1] = counts == 0
+    return KnowledgeVectors(profiles, vectors.items)

@@ -27,6 +27,7 @@ from features.ctr.metrics import (
 from features.ctr.slices import slice_aucs, slices_of
 from features.ctr.training import Fit, Task, Trial
 from pipeline.config import CtrSettings
+from pipeline.errors import ConfigError
 
 
 def first_tasks(settings: CtrSettings, arms: Iterable[str], seed: int) -> list[Task]:
@@ -36,18 +37,41 @@ def first_tasks(settings: CtrSettings, arms: Iterable[str], seed: int) -> list[T
 
 
 def tuned(fits: Iterable[Fit]) -> dict[tuple[str, str], Task]:
-    """Of each model and arm the task with the best validation AUC, the first among equals."""
+    """Of each model and arm the task with the best validation AUC, the gentlest among equals.
+
+    Raises:
+        ConfigError: a model diverged with every setting.
+    """
     best: dict[tuple[str, str], Fit] = {}
-    for fit in fits:
+    for fit in sorted(fits, key=lambda fit: fit.task.trial):  # not in the order they finished
         key = fit.task.model, fit.task.arm
         if key not in best or fit.valid_auc > best[key].valid_auc:
             best[key] = fit
+    require_finite(best.values())
     return {key: fit.task for key, fit in best.items()}
+
+
+def require_finite(fits: Iterable[Fit]) -> None:
+    """Check that no model diverged.
+
+    Raises:
+        ConfigError: one did.
+    """
+    for fit in fits:
+        if fit.has_diverged:
+            model, arm, seed, _ = fit.task
+            raise ConfigError(
+                f"the CTR model {model} of arm {arm} diverged with seed {seed}; lower "
+                "ctr.learning_rates"
+            )
 
 
 def chosen(fits: Sequence[Fit], seed: int) -> list[Fit]:
     """The fits with the setting that is best by the first seed."""
     best = tuned(fit for fit in fits if fit.task.seed == seed)
+    require_finite(
+        fit for fit in fits if fit.task.trial == best[fit.task.model, fit.task.arm].trial
+    )
     return [fit for fit in fits if fit.task.trial == best[fit.task.model, fit.task.arm].trial]
 
 
@@ -90,6 +114,8 @@ def _summary_of(
     test = data.splits["test"]
     labels, users = data.labels[test], data.users[test]
     fits = sorted(fits, key=lambda fit: fit.task.seed)  # a mean in another order is another number
+    seeds = {arm: [fit.task.seed for fit in fits if fit.task.arm == arm] for arm in ARMS}
+    assert all(found in ([], seeds[BASE]) for found in seeds.values()), "arms are paired by seed"
     scores = {
         arm: np.stack([fit.test_probabilities for fit in fits if fit.task.arm == arm])
         for arm in sorted({fit.task.arm for fit in fits}, key=ARMS.index)
@@ -104,18 +130,22 @@ def _summary_of(
     gains = {arm: gain(arm, BASE) for arm in scores if arm != BASE}
     over_shuffled = gain(KNOWLEDGE, SHUFFLED)
     over_plain = gain(KNOWLEDGE, PLAIN) if PLAIN in drawn else None
-    power = verdict.power(gains.get(CANARY))
     return {
         "arms": {arm: _arm_metrics(labels, rows, users) for arm, rows in scores.items()},
-        "settings": {fit.task.arm: fit.task.trial._asdict() for fit in fits},
+        "settings": {
+            arm: next(fit.task.trial._asdict() for fit in fits if fit.task.arm == arm)
+            for arm in scores
+        },
         "slices": slice_aucs(data, scores),
         "gains": gains,
         "gain": gains[KNOWLEDGE],
         "gain_over_shuffled": over_shuffled,
         "gain_over_plain": over_plain,
-        "power": power,
+        "power": verdict.power(gains.get(CANARY)),
         "verdict": verdict.helps(gains[KNOWLEDGE], over_shuffled),
-        "lossless": verdict.lossless(over_plain, settings.lossless_margin, len(np.unique(users))),
+        "lossless": verdict.lossless(
+            over_plain, gains.get(PLAIN), settings.lossless_margin, len(np.unique(users))
+        ),
     }
 
 

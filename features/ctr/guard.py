@@ -20,7 +20,7 @@ from pipeline.knowledge import entities
 from pipeline.schemas import PROVENANCE, VECTOR_SOURCES
 
 _SAID = ("source", *PROVENANCE)
-_AGAIN = "run encode_features again"
+_AGAIN = "move the folder of `features` away and run encode_features again"
 
 
 def require_rows(data: CtrData, features: pa.Table, knowledge: pa.Table) -> None:
@@ -60,6 +60,19 @@ def require_provenance(features: pa.Table, knowledge: pa.Table) -> None:
     _refuse(features, pc.less(features["asof"], 0), f"are as of a time before 1970; {_AGAIN}")
     is_odd = pc.greater(features["latest_source"], features["asof"])
     _refuse(features, is_odd, f"have seen what is later than they are as of; {_AGAIN}")
+    is_odd = pc.and_(
+        pc.greater(features["source_events"], 0), pc.equal(features["latest_source"], 0)
+    )
+    _refuse(features, is_odd, f"have seen interactions of no time; {_AGAIN}")
+    is_own, has_prompt = (
+        pc.equal(features["source"], "own"),
+        pc.not_equal(features["prompt_hash"], ""),
+    )
+    _refuse(
+        features,
+        pc.and_(has_prompt, pc.invert(is_own)),
+        f"answer a prompt, and are not called their own; {_AGAIN}",
+    )
     own = _own(features)
     _refuse(own, pc.equal(own["prompt_hash"], ""), f"do not say of which prompt; {_AGAIN}")
     place = pc.index_in(entities(own), value_set=entities(knowledge))

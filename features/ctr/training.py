@@ -19,7 +19,6 @@ from features.ctr.models import MODELS
 from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
 from features.frameworks import framework_named
 from pipeline.config import CtrSettings
-from pipeline.errors import ConfigError
 
 _SCORED_ROWS = 8192  # per forward pass without gradients
 
@@ -46,8 +45,13 @@ class Fit:
 
     task: Task
     test_probabilities: np.ndarray  # (test rows,) float32
-    valid_auc: float  # of the epoch kept
+    valid_auc: float  # of the epoch kept; -inf where it diverged
     epochs: int  # trained, those after the kept one included
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether its scores were no numbers, so that it has none."""
+        return self.valid_auc == -math.inf
 
 
 def fit_one(
@@ -56,10 +60,7 @@ def fit_one(
     """Train one model until validation AUC stops rising, and score the test rows with the best.
 
     A seed decides initial weights, order of rows, dropout and the placebo; one seed gives one
-    result, to the bit. Trains on one CPU thread.
-
-    Raises:
-        ConfigError: training diverged.
+    result, to the bit. Trains on one CPU thread. A model that diverges loses by its validation AUC.
     """
     with _reproducible(task.seed):
         vectors = arm.of(data, task.seed)
@@ -70,6 +71,8 @@ def fit_one(
             auxiliary = None
         valid_auc, epochs = _train(network, auxiliary, data, settings, task)
         test = _probabilities(network, data, data.splits["test"])
+        if valid_auc == -math.inf:
+            test = np.zeros_like(test)
     return Fit(task, test, valid_auc, epochs)
 
 
@@ -119,7 +122,7 @@ def _train(
         _train_epoch(network, auxiliary, data, optimizer, settings.batch_size, rng)
         scores = _probabilities(network, data, valid)
         if not np.isfinite(scores).all():
-            raise ConfigError("a CTR model diverged; lower ctr.learning_rates")
+            return -math.inf, epoch
         valid_auc = auc(data.labels[valid], scores)
         if valid_auc > best_auc:
             best_auc, best_epoch = valid_auc, epoch

@@ -42,11 +42,12 @@ def power(canary: Gain | None) -> str:
     return f"none: {found} even by a profile that knows the test rows, so no verdict means much"
 
 
-def lossless(over_plain: Gain | None, margin: float, users: int) -> str:
+def lossless(over_plain: Gain | None, plain_gain: Gain | None, margin: float, users: int) -> str:
     """One sentence about knowledge against plainly decoded knowledge.
 
     Args:
         over_plain: its AUC less that of plain decoding's; None if no run has that.
+        plain_gain: plain decoding's less that of the base arm; None as above.
         margin: what it may lose.
         users: of the test rows.
     """
@@ -55,15 +56,28 @@ def lossless(over_plain: Gain | None, margin: float, users: int) -> str:
     if over_plain["reason"]:
         return f"not enough data to say: {over_plain['reason']}"
     found = _interval(over_plain)
-    if over_plain["low"] > -margin:
-        return f"{LOSSLESS}: {found}, not worse than plain decoding by {margin:g}"
     if over_plain["high"] < -margin:
         return f"{NOT_LOSSLESS}: {found}, worse than plain decoding by more than {margin:g}"
-    # The interval shrinks with the root of the users; that of seeds shrinks with more seeds.
-    needed = float(f"{users * (over_plain['mde'] / margin) ** 2:.2g}")
+    if over_plain["low"] <= -margin:
+        return f"not enough data to say: {found}; {_needed(over_plain, margin, users)}"
+    said = f"{LOSSLESS}: {found}, not worse than plain decoding by {margin:g}"
+    if plain_gain is not None and not _is_above(plain_gain, ""):
+        said += "; but plain decoding's text gains nothing that was seen, so little could be lost"
+    return said
+
+
+def _needed(over_plain: Gain, margin: float, users: int) -> str:
+    """How many test users would show it in 4 of 5 cases, if the difference is what was found.
+
+    The interval shrinks with the root of the users; what seeds add to it, with more seeds.
+    """
+    room = margin + min(over_plain["auc"], 0.0)
+    if room <= 0:
+        return f"the difference found is {margin:g} or more, so more users may show a loss"
+    needed = float(f"{users * (over_plain['mde'] / room) ** 2:.2g}")
     return (
-        f"not enough data to say: {found}; within {margin:g} it would take some {needed:,.0f} test "
-        f"users instead of {users:,}, or less where more seeds help"
+        f"within {margin:g} it would take some {max(needed, users + 1):,.0f} test users instead of "
+        f"{users:,}, or less where more seeds help"
     )
 
 
@@ -75,7 +89,8 @@ def _about_auc(gain: Gain, over_shuffled: Gain) -> str:
     interval = _interval(gain)
     word = outcome(gain, over_shuffled)
     if word == UNKNOWN:
-        return f"no evidence at this size; AUC differences above {gain['mde']:.4f} would be seen"
+        seen = max(gain["mde"], over_shuffled["mde"])
+        return f"no evidence at this size; AUC differences above {seen:.4f} would be seen"
     if word == BETTER:
         return f"helps: {interval}, and better than shuffled knowledge"
     if word == WORSE:

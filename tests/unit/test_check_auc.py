@@ -57,6 +57,7 @@ def called(monkeypatch):
         return calls.code
 
     monkeypatch.setattr(check_auc.cli, "main", main)
+    monkeypatch.setattr(check_auc, "check_inputs", lambda config: None)
     return calls
 
 
@@ -76,15 +77,39 @@ def test_stages_go_in_order_and_the_table_comes_last(called):
     assert called[-1][0] == "jobs.check_auc"
 
 
-@pytest.mark.parametrize(("code", "calls"), [(3, 1), (130, 1), (4, None)])
-def test_a_failed_stage_ends_it_and_error_rows_do_not(called, code, calls):
+@pytest.mark.parametrize(("code", "is_end"), [(3, True), (130, True), (4, False), (5, False)])
+def test_a_failed_stage_ends_it_and_error_rows_and_missed_thresholds_do_not(called, code, is_end):
     called.code = code
     assert check_auc.main(["--config", str(CONF)]) == code
-    assert calls is None or len(called) == calls
+    assert (len(called) == 1) == is_end
+    assert is_end or called[-1][0] == "jobs.check_auc"
+
+
+def test_what_cannot_be_checked_is_refused_before_anything_is_written(called, capsys):
+    argv = ["--config", str(CONF), "--set", "auc.frameworks={kar: 64, onec: 32}"]
+    assert check_auc.main(argv) == 2
+    assert "'onec' is none of" in capsys.readouterr().err
+    nothing = ["--set", "auc.frameworks={}", "--set", "auc.sliced={}"]
+    assert check_auc.main(["--config", str(CONF), *nothing]) == 2
+    assert "nothing is checked" in capsys.readouterr().err
+    long = ["--set", "auc.frameworks={kar: 4000}"]
+    assert check_auc.main(["--config", str(CONF), *long]) == 2
+    assert "engine.max_length" in capsys.readouterr().err
+    assert called == []
+
+
+def test_a_slice_has_runs_of_its_own():
+    config = load_config(CONF, ["auc.sliced={kar: 64}"])
+    names = [part.run(config, "strict") for part in check_auc.parts(config)]
+    assert len(names) == len(set(names)) == 6
+    assert "auc-global_time-slice-kar-strict" in names
 
 
 def test_the_table_has_every_arm_s_gain_with_its_interval():
     result = {"protocol": "global_time", "framework": "kar", "is_sliced": True}
+    unknown = MODEL | {"arms": {"base": {"auc": None}}, "gains": {}}  # test rows of one label
+    [*_, last] = check_auc.table_of([result | {"models": {"din": unknown}}])
+    assert last == "| global_time | kar (slice) | din | unknown |"
     assert list(check_auc.table_of([result | {"models": {"din": MODEL}}])) == [
         "| protocol | framework | model | base | knowledge | plain |",
         "|---|---|---|---|---|---|",

@@ -1,5 +1,7 @@
 """Arms: the placebo keeps to the popularity of its owner, the canary knows the test rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -41,7 +43,7 @@ def data(users, items, labels, num_users=100, num_items=60):
 def numbered(total, missing=()):
     """Vectors that tell their owner: (total, 2), the second column the flag."""
     vectors = np.stack([np.arange(total), np.zeros(total)], axis=1).astype(np.float32)
-    vectors[list(missing)] = [0.0, 1.0]
+    vectors[list(missing), 1] = 1.0
     return vectors
 
 
@@ -59,7 +61,7 @@ def test_the_placebo_stays_within_a_decile_of_popularity_and_leaves_missing_ones
         moved = shuffled(vectors, by_popularity(), seed)
         assert sorted(moved.users[:, 0]) == sorted(vectors.users[:, 0])
         assert sorted(moved.items[:, 0]) == sorted(vectors.items[:, 0])
-        assert moved.users[[3, 55]].tolist() == [[0.0, 1.0], [0.0, 1.0]]
+        assert moved.users[[3, 55]].tolist() == [[55.0, 1.0], [3.0, 1.0]]  # among themselves
         with_text = np.setdiff1d(np.arange(100), [3, 55])  # 98: nine parts by popularity
         rank = np.empty(100)
         rank[with_text] = np.arange(98)
@@ -72,8 +74,9 @@ def test_the_placebo_stays_within_a_decile_of_popularity_and_leaves_missing_ones
 
 def test_a_kind_too_small_for_deciles_is_shuffled_whole():
     vectors = KnowledgeVectors(numbered(100), numbered(60))
-    few = KnowledgeVectors(vectors.users, numbered(60, missing=range(12, 60)))
-    moved = shuffled(few, by_popularity(), 1)
+    few = KnowledgeVectors(vectors.users, numbered(60)[:12])
+    of_few = replace(by_popularity(), items=by_popularity().items % 12)
+    moved = shuffled(few, of_few, 1)
     assert sorted(moved.items[:12, 0]) == list(range(12))
     assert np.abs(moved.items[:12, 0] - np.arange(12)).min() > 0
 
@@ -93,11 +96,13 @@ def test_the_canary_says_what_was_liked_test_rows_included():
         data(users, items, labels, num_users=3, num_items=2),
         KnowledgeVectors(numbered(3), np.array([[4, 0], [0, 1]], np.float32)),
     )
-    assert made.users.shape == (3, 3)  # profile, share liked, flag
-    assert made.users[2].tolist() == [0.0, 0.0, 1.0]
-    # 13 of 29 rows of user 0 are liked without the 15 of the test part; standardised over two.
-    assert made.users[:2].tolist() == pytest.approx(np.array([[1, 1, 0], [-1, -1, 0]]))
-    assert made.items.tolist() == [[4, 0, 0], [0, 0, 1]]
+    assert made.users[2].tolist() == [0.0, 1.0]
+    # Only test rows are of item 0, whose vector is not zero; standardised over two users.
+    assert made.users[:2].tolist() == pytest.approx(np.array([[1, 0], [-1, 0]]))
+    assert made.items.tolist() == [[4, 0], [0, 1]]
+    blank = KnowledgeVectors(np.zeros((3, 2), np.float32), np.zeros((2, 2), np.float32))
+    nothing = canary(data(users, items, labels, num_users=3, num_items=2), blank)
+    assert not nothing.users[:2].any()  # no text, no leak
 
 
 def test_arms_differ_in_what_they_are_told_and_nothing_else():

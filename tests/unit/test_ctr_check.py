@@ -22,7 +22,7 @@ from features.ctr.training import Task, Trial
 from features.ctr.verdict import helps, lossless, outcome, power
 from jobs.check_ctr import require_gain
 from pipeline.config import CtrSettings
-from pipeline.errors import CheckError
+from pipeline.errors import CheckError, ConfigError
 from pipeline.schemas import INTERACTIONS, ITEMS, PROVENANCE, USERS
 
 SETTINGS = CtrSettings(
@@ -290,20 +290,32 @@ def test_the_verdict_mentions_the_log_loss_where_its_interval_excludes_zero():
     assert "log loss" not in helps(difference(*UP), difference(*UP))
 
 
-def test_the_threshold_is_met_by_the_best_model_and_missed_by_none():
-    result = {"models": {"din": {"gain": {"auc": 0.01}}, "dcnv2": {"gain": {"auc": None}}}}
-    for model in result["models"].values():
-        model["lossless"] = "not enough data to say: one label"
+def test_a_threshold_above_zero_asks_for_a_gain_that_was_seen():
+    def model(gain, over_shuffled=UP):
+        told = "not enough data to say: one label"
+        parts = {"gain": difference(*gain), "gain_over_shuffled": difference(*over_shuffled)}
+        return parts | {"lossless": told}
+
+    result = {"models": {"din": model(UP), "dcnv2": model((NAN, NAN, NAN))}}
     require_gain(result, CtrSettings())
-    require_gain(result, CtrSettings(min_auc_gain=0.01))
-    with pytest.raises(
-        CheckError, match=r"min_auc_gain is 0\.02, but knowledge gains din \+0\.0100, dcnv2 unknown"
-    ):
-        require_gain(result, CtrSettings(min_auc_gain=0.02))
+    require_gain(result, CtrSettings(min_auc_gain=0.02))
+    with pytest.raises(CheckError, match=r"is 0\.021, but knowledge gains din \+0\.0200 \(better"):
+        require_gain(result, CtrSettings(min_auc_gain=0.021))
+    for lucky in (model((-0.01, 0.02, 0.05)), model(UP, over_shuffled=FLAT)):
+        with pytest.raises(CheckError, match="knowledge gains din"):
+            require_gain({"models": {"din": lucky}}, CtrSettings(min_auc_gain=0.02))
+    flat = {"models": {"din": model(FLAT), "dcnv2": model(DOWN)}}
+    require_gain(flat, CtrSettings(min_auc_gain=-0.005))
+    with pytest.raises(CheckError, match=r"dcnv2 -0\.0200"):
+        require_gain({"models": {"dcnv2": model(DOWN)}}, CtrSettings(min_auc_gain=-0.005))
+
+
+def test_lossless_is_asked_of_all_models():
+    both = {name: {"lossless": "lossless: AUC", "gain": {}} for name in ("din", "dcnv2")}
+    require_gain({"models": both}, CtrSettings(require_lossless=True))
+    both["din"] = {"lossless": "not enough data to say: one label", "gain": {}}
     with pytest.raises(CheckError, match="require_lossless is set, but din: not enough data"):
-        require_gain(result, CtrSettings(require_lossless=True))
-    result["models"]["dcnv2"]["lossless"] = "lossless: AUC"
-    require_gain(result, CtrSettings(require_lossless=True))
+        require_gain({"models": both}, CtrSettings(require_lossless=True))
 
 
 def test_every_arm_tries_the_same_settings_and_keeps_the_best_on_valid_rows():
@@ -332,21 +344,65 @@ def test_every_arm_tries_the_same_settings_and_keeps_the_best_on_valid_rows():
 
 
 def test_lossless_is_said_within_the_margin_only_and_what_would_be_needed_otherwise():
-    def said(low, auc, high, margin=1e-3):
-        return lossless(difference(low, auc, high), margin, users=100)
+    def said(low, auc, high, margin=1e-3, plain=UP):
+        return lossless(difference(low, auc, high), difference(*plain), margin, users=100)
 
-    assert said(-0.0009, 0.0, 0.0009) == (
-        "lossless: AUC +0.0000, 95 % interval -0.0009 to +0.0009, not worse than plain decoding "
-        "by 0.001"
-    )
+    found = "lossless: AUC +0.0000, 95 % interval -0.0009 to +0.0009, not worse than plain decoding"
+    assert said(-0.0009, 0.0, 0.0009) == f"{found} by 0.001"
+    assert said(-0.0009, 0.0, 0.0009, plain=FLAT).startswith(f"{found} by 0.001; but plain")
     assert said(-0.03, -0.02, -0.0011).startswith("not lossless: AUC -0.0200")
     # An error of 0.0123 / 2.8 has to come down to 0.001 / 2.8: 151.29 times the users.
     assert said(-0.01, 0.0, 0.01).startswith("not enough data to say: AUC +0.0000")
     assert "it would take some 15,000 test users instead of 100" in said(-0.01, 0.0, 0.01)
+    # With half the room, twice as small.
+    assert "some 61,000 test users" in said(-0.01, -0.0005, 0.01)
+    assert "instead of 100" in said(-0.0301, 0.0, 0.01, margin=0.03)  # never fewer than there are
+    assert "some 101 test users" in said(-0.0301, 0.0, 0.01, margin=0.03)
+    assert said(-0.01, -0.001, 0.01).endswith("so more users may show a loss")
     assert said(-0.01, 0.0, 0.01, margin=0.02).startswith("lossless")
     unknown = difference(NAN, NAN, NAN, "one label", logloss=(NAN, 0.1, NAN))
-    assert lossless(unknown, 1e-3, 100) == "not enough data to say: one label"
-    assert lossless(None, 1e-3, 100).startswith("not measured: plain_run names no run")
+    assert lossless(unknown, unknown, 1e-3, 100) == "not enough data to say: one label"
+    assert lossless(None, None, 1e-3, 100).startswith("not measured: plain_run names no run")
+
+
+def test_settings_that_tie_are_one_choice_whatever_finishes_first(planted, fits):
+    """Dropout is nothing to the base arm of LR, so its two settings tie always."""
+    data, _ = planted
+    settings = SETTINGS.model_copy(update={"models": ["din"], "seeds": 3, "dropouts": [0.0, 0.5]})
+    rng = np.random.default_rng(1)
+    first = [
+        replace(of("din", task.arm, fits)[0], task=task, valid_auc=0.6)
+        for task in first_tasks(settings, ARMS, seed=0)
+    ]
+    later = [
+        training.Fit(task, rng.random(400, np.float32), 0.6, 1)
+        for task in other_tasks(tuned(first), settings)
+    ]
+    results = [
+        json.dumps(summarise(data, order, settings, 0))
+        for order in (first + later, later + first[::-1])
+    ]
+    assert results[0] == results[1]
+    assert json.loads(results[0])["models"]["din"]["arms"]["base"]["auc_sd"] > 0
+
+
+def test_an_arm_that_lacks_a_seed_is_no_arm(planted, fits):
+    lacking = [fit for fit in fits if fit.task != of("din", "base", fits)[1].task]
+    with pytest.raises(AssertionError, match="paired by seed"):
+        summarise(planted[0], lacking, SETTINGS, 0)
+
+
+def test_a_model_that_diverges_loses_and_one_that_always_does_is_named(planted):
+    data, vectors = planted
+    arms = make_arms(data, vectors, {}, None)
+    task = Task("dcnv2", "base", 3, Trial(1e30, 0.0))
+    diverged = training.fit_one(data, arms["base"], task, SETTINGS)
+    assert diverged.has_diverged
+    assert not diverged.test_probabilities.any()
+    sound = replace(diverged, task=task._replace(trial=Trial(1e-3, 0.0)), valid_auc=0.5)
+    assert tuned([diverged, sound])["dcnv2", "base"].trial.learning_rate == 1e-3
+    with pytest.raises(ConfigError, match="dcnv2 of arm base diverged with seed 3; lower"):
+        tuned([diverged])
 
 
 def test_a_canary_that_does_not_trip_takes_the_power_from_the_check():

@@ -35,7 +35,7 @@ def data():
 
 def row(kind, entity, vector, source="own", latest=0, asof=9):
     prompt = f"about {kind} {entity}" if source == "own" else ""
-    return (kind, entity, source, asof, latest, 2, prompt, vector)
+    return (kind, entity, source, asof, latest, 2 if latest else 0, prompt, vector)
 
 
 def features(vectors=VECTORS, latest=None, **others):
@@ -47,7 +47,7 @@ def features(vectors=VECTORS, latest=None, **others):
     keys = [("user", user) for user in USER_IDS] + [("item", item) for item in ITEM_IDS]
     rows = []
     for kind, entity in keys:
-        seen = latest.get(entity, 0)
+        seen = latest.get(entity, 2)
         if (kind, entity) in vectors:
             source = others.get(entity, "own")
             rows.append(row(kind, entity, vectors[kind, entity], source, seen, max(seen, 9)))
@@ -161,7 +161,7 @@ def test_own_features_without_their_knowledge_row_are_refused_and_others_need_no
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        *((name, None, f"do not say their {name}; run") for name in ("source", *PROVENANCE)),
+        *((name, None, f"do not say their {name}; move") for name in ("source", *PROVENANCE)),
         ("source", "somewhere", "have a source out of"),
         ("prompt_hash", "", "do not say of which prompt"),
         ("asof", -1, "are as of a time before 1970"),
@@ -179,7 +179,7 @@ def test_missing_or_impossible_provenance_is_refused(column, value, message):
 
 @pytest.mark.parametrize("column", PROVENANCE)
 def test_features_that_say_nothing_of_what_they_have_seen_are_refused(column):
-    with pytest.raises(DataError, match=f"features has no column {column}; run encode_features"):
+    with pytest.raises(DataError, match=f"features has no column {column}; move the folder"):
         join(features().drop_columns([column]))
 
 

@@ -3,6 +3,7 @@
 An event of the history that is not there weighs nothing in any model, whatever its padding holds.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -87,8 +88,9 @@ class KnowledgeInput(nn.Module):
         super().__init__()
         self.users: Tensor
         self.items: Tensor
-        self.register_buffer("users", torch.tensor(vectors.users), persistent=False)
-        self.register_buffer("items", torch.tensor(vectors.items), persistent=False)
+        # Not copied: they are as large as the catalog, and nobody writes to them.
+        self.register_buffer("users", _shared(vectors.users), persistent=False)
+        self.register_buffer("items", _shared(vectors.items), persistent=False)
         self.adaptor = adaptor(vectors.users.shape[1], dim)
         self.dropout = nn.Dropout(dropout)
         self.width = 2 * dim
@@ -100,6 +102,13 @@ class KnowledgeInput(nn.Module):
         user = self.adaptor("user", self.users[users])[user_of_row]
         item = self.adaptor("item", self.items[items])[item_of_row]
         return self.dropout(torch.cat([user, item], dim=1))
+
+
+def _shared(vectors: np.ndarray) -> Tensor:
+    """A tensor over the same memory, be it read-only (as arrays of Ray's object store are)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(vectors)
 
 
 class FieldInput(nn.Module):
