@@ -10,9 +10,12 @@ from typing import Any
 
 LONGEST_TITLE = 500  # characters; what is longer is a text of the page
 
+# With entities and tags. `html` refuses entities of more than 4,300 digits, so stay below.
+_LONGEST_RAW = 8 * LONGEST_TITLE
+# Every part ends where the next begins, so that a brace never closed takes no longer than another.
 _SCRIPT = re.compile(
     r"\.getTime\(|\bfunction\s*\w*\(\w*\)\s*\{|\bvar\s+\w+\s*=|\bwindow\.\w+\s*[=(]"
-    r"|\bdocument\.\w+\s*[=(]|<script|<style|\{[^{}]*:[^{}]*;[^{}]*\}",
+    r"|\bdocument\.\w+\s*[=(]|<script|<style|\{[^{}:]*:[^{};]*;[^{}]*\}",
     re.IGNORECASE,
 )
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
@@ -21,7 +24,7 @@ _AUTHOR_PAGE = re.compile(r"^Visit Amazon's (.*) Page$")
 
 def title_of(text: str | None) -> str | None:
     """The title, or None if this is none: blank, far too long, or a script."""
-    if text is None or _SCRIPT.search(text):
+    if text is None or len(text) > _LONGEST_RAW or _SCRIPT.search(text):
         return None
     title = _tidy(text)
     return title if 0 < len(title) <= LONGEST_TITLE else None

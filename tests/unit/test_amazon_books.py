@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 
 import pytest
 
@@ -219,6 +220,31 @@ def test_texts_of_a_page_are_no_titles():
     assert genre_of(["Books"]) is None
     assert genre_of([["Books", "Art &amp; Craft"], ["Books", "Other"]]) == "Art & Craft"
     assert genre_of(None) is None
+
+
+CUT = ["{a:b;", "{a" + "a:b;" * 99, "{", "<a ", "function ", "var a", "window.a", " " * 99 + "y"]
+
+
+@pytest.mark.parametrize("bound", [10**6, None], ids=["rules", "length"])
+@pytest.mark.parametrize("unit", CUT)
+def test_a_cut_page_takes_no_time(monkeypatch, unit, bound):
+    if bound:  # without it, what is below has to be quick by itself
+        monkeypatch.setattr("pipeline.book_texts._LONGEST_RAW", bound)
+    for start in ("", "{a:", "function a", "var a"):
+        began = time.monotonic()
+        assert title_of(start + unit * (100_000 // len(unit)) + "x") is None
+        assert time.monotonic() - began < 1
+
+
+def test_an_entity_of_many_digits_is_no_title():
+    assert title_of("&#" + "9" * 4_000) is None
+
+
+def test_a_rule_of_a_style_sheet_has_a_colon_before_a_semicolon():
+    for text in ("x {a:b;c}", "{a:b:c;d;}", "{;a:b;}", "{{a:b;}", "{:;}"):
+        assert title_of(text) is None
+    for text in ("{a;b:c}", "{a:b}", "{a:b;c", "{a:}b;", "a:b;}"):
+        assert title_of(text) == text
 
 
 def test_a_published_folder_becomes_a_catalog(folder, tmp_path):
