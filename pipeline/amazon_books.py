@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,8 +25,8 @@ from pipeline.repeats import first_rows
 
 log = logging.getLogger(__name__)
 
-_TEXT = pa.string()
-_PATH = pa.list_(pa.string())
+_TEXT = pa.binary()  # until we know whose it is: a book that nobody rated may be called anything
+_PATH = pa.list_(_TEXT)
 _TYPES = {"user_id": _TEXT, "item_id": _TEXT, "rating": pa.float64(), "timestamp": pa.int64()}
 _REVIEWS = {
     "user_id": "reviewerID",
@@ -122,12 +123,10 @@ def _identified(settings: CatalogSettings) -> tuple[DataSet, dict[str, Path]]:
 def _read_reviews(file: Path, version: _Version) -> pa.Table:
     theirs = version.reviews
     schema = pa.schema([(theirs[ours], kind) for ours, kind in _TYPES.items()])
-    parts = []
-    for raw in (schema.empty_table(), *json_rows(file, schema, version.origin)):
-        columns = {ours: raw[theirs[ours]] for ours in _TYPES}
-        columns["timestamp"] = pc.divide(columns["timestamp"], version.ticks)
-        parts.append(our_table(columns, {}, "s", file, theirs))
-    every = pa.concat_tables(parts)
+    raw = pa.concat_tables([schema.empty_table(), *json_rows(file, schema, version.origin)])
+    columns = {ours: raw[theirs[ours]] for ours in _TYPES}
+    columns["timestamp"] = pc.divide(columns["timestamp"], version.ticks)
+    every = our_table(columns, {}, "s", file, theirs)
     table = first_rows(every, ["user_id", "item_id", "timestamp"])
     if repeats := every.num_rows - table.num_rows:
         log.warning("%s: %d of %d reviews repeat another, left out", file, repeats, every.num_rows)
@@ -138,13 +137,13 @@ def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
     """A row for every rated book."""
     key = version.reviews["item_id"]
     schema = pa.schema([(key, _TEXT), ("title", _TEXT), version.author, version.categories])
-    wanted = set(rated.to_pylist())
+    wanted = set(rated.cast(_TEXT).to_pylist())
     parts, spoilt = [], 0
     for raw in (schema.empty_table(), *json_rows(file, schema, version.origin)):
         known = raw.filter(pa.array([book in wanted for book in raw[key].to_pylist()], pa.bool_()))
         texts = _texts(known, version)
         spoilt += _num_spoilt(known["title"], texts["title"])
-        parts.append(pa.table({"item_id": known[key], **texts}))
+        parts.append(pa.table({"item_id": known[key].cast(pa.string()), **texts}))
     books = first_rows(pa.concat_tables(parts), ["item_id"])
     if spoilt:
         remark = f"scripts of a page or longer than {LONGEST_TITLE} characters, left out"
@@ -153,16 +152,27 @@ def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
 
 
 def _texts(books: pa.Table, version: _Version) -> dict[str, pa.Array]:
-    """Title, author and genre, tidied."""
+    """Title, author and genre, tidied; bytes that are not UTF-8 are still there."""
     authors = books[version.author.name]
     if pa.types.is_struct(authors.type):
         authors = pc.struct_field(authors, "name")
     columns = {
-        "title": map(title_of, books["title"].to_pylist()),
-        "author": map(author_of, authors.to_pylist()),
-        "genre": map(genre_of, books[version.categories.name].to_pylist()),
+        "title": map(title_of, _decoded(books["title"].to_pylist())),
+        "author": map(author_of, _decoded(authors.to_pylist())),
+        "genre": map(genre_of, _decoded(books[version.categories.name].to_pylist())),
     }
-    return {name: pa.array(values, _TEXT) for name, values in columns.items()}
+    return {name: pa.array(map(_encoded, texts), _TEXT) for name, texts in columns.items()}
+
+
+def _decoded(value: Any) -> Any:
+    """Bytes, or lists of them, as text."""
+    if isinstance(value, list):
+        return [_decoded(one) for one in value]
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def _with_unknown(books: pa.Table, rated: pa.Array, file: Path, key: str) -> pa.Table:
@@ -179,5 +189,5 @@ def _with_unknown(books: pa.Table, rated: pa.Array, file: Path, key: str) -> pa.
 
 def _num_spoilt(there: pa.ChunkedArray, kept: pa.Array) -> int:
     """How many titles were there and were not kept."""
-    filled = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(there), ""), False)
-    return pc.sum(pc.and_(filled, pc.is_null(kept)), min_count=0).as_py()
+    pairs = zip(_decoded(there.to_pylist()), kept.is_null().to_pylist(), strict=True)
+    return sum(bool(title and title.strip()) and is_null for title, is_null in pairs)

@@ -96,7 +96,7 @@ def _as_string(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
         elif pt.is_floating(column.type):
             column = _without_non_finite(column)
             column = column.cast(pa.int64()) if _is_whole(column) else column
-        return column.cast(pa.string())
+        return column.cast(pa.string(), safe=False)  # bytes as they are; see `_mended`
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{where}: cannot be read as text ({error})") from error
 

@@ -1,11 +1,13 @@
 """Records of large files with one JSON object on each line, packed or not, batch by batch.
 
 Some files hold Python literals instead, with single quotes: they are read as well, slowly.
+Nothing is said of the encoding here: text is bytes, for `columns` to mend or to refuse.
 """
 
 import ast
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +20,14 @@ from pipeline.bad_lines import BadLines
 from pipeline.errors import DataError
 
 _BATCH_BYTES = 16 * 2**20
-_UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+_UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def json_rows(file: Path, schema: pa.Schema, origin: str) -> Iterator[pa.Table]:
     """These fields of every record; null where a record lacks one or has it of another type.
 
+    Text is of type binary in `schema`: it comes as it is, also where it is not UTF-8.
     `origin` says how to get a good file.
 
     Raises:
@@ -71,7 +75,7 @@ def _line_by_line(block: bytes, schema: pa.Schema, bad: BadLines, number: int) -
     """The block's records, also where some are Python, are broken or have odd types."""
     records = []
     for place, line in enumerate(block.split(b"\n")):
-        text = line.decode("utf-8", "replace").strip()
+        text = line.decode("utf-8", "surrogateescape").strip()
         record = _record(text) if text else None
         if record is not None:
             records.append(record)
@@ -82,7 +86,7 @@ def _line_by_line(block: bytes, schema: pa.Schema, bad: BadLines, number: int) -
 
 
 def _record(text: str) -> dict[str, Any] | None:
-    for read in (json.loads, ast.literal_eval):
+    for read in (json.loads, _literal):
         try:
             record = read(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -90,6 +94,11 @@ def _record(text: str) -> dict[str, Any] | None:
         if isinstance(record, dict):
             return record
     return None
+
+
+def _literal(text: str) -> Any:
+    """What a Python literal says; Python reads UTF-8 only, so what is not becomes an escape."""
+    return ast.literal_eval(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
@@ -100,8 +109,20 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:
+    value = _as_bytes(value)
     try:
         pa.scalar(value, kind)
     except _UNFIT:
         return None
+    return value
+
+
+def _as_bytes(value: Any) -> Any:
+    """Texts as UTF-8, also those inside; a surrogate becomes a byte that no UTF-8 has."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\udcff", value).encode("utf-8", "surrogateescape")
+    if isinstance(value, list):
+        return [_as_bytes(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _as_bytes(one) for key, one in value.items()}
     return value

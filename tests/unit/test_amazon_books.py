@@ -177,6 +177,71 @@ def test_a_bad_value_is_one_bad_row(folder):
     assert "2 of 7 rows without user_id (rows 6, 7:" in str(caught.value)
 
 
+BROKEN = {"byte": "T\udce9", "surrogate": "T \ud83d"}
+
+
+def spelt(records, form):
+    """One record a line, as JSON or as Python, with broken text as it is found in files."""
+    if form == "Python":
+        text = "".join(f"{record!r}\n" for record in records)  # surrogates as escapes
+        return text.replace("\\udce9", "\udce9").encode("utf-8", "surrogateescape")
+    text = lines(records).replace("\ud83d", "\\ud83d")
+    return text.encode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("form", ["JSON", "JSON with a line of Python", "Python"])
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_text_is_mended_and_its_book_kept(folder, caplog, broken, form):
+    text = BROKEN[broken]
+    books = [
+        {"asin": "0001", "title": text, "brand": text, "category": ["Books", text]},
+        {"asin": "B2", "title": "Whole", "description": [text]},
+        {"asin": text, "title": text, "brand": text, "category": [text, text]},  # nobody rated it
+    ]
+    meta = spelt(books, form)
+    if form == "JSON with a line of Python":
+        meta += b"{'asin': 'B3', 'title': None}\n"
+    settings = folder({"Books.json": lines(REVIEWS), "meta_Books.json": meta})
+    mended = text[:-1] + "\ufffd"
+    facts = facts_of(read_raw(settings).items)
+    assert facts["0001"] == (mended, {"author": mended, "genre": mended})
+    assert facts["B2"] == ("Whole", {})
+    assert len(facts) == 3
+    assert "column title: 1 of 3 values are not UTF-8, the first in data row 1" in caplog.text
+
+
+def test_broken_names_of_authors_of_2023_are_mended(folder):
+    reviews = [{"rating": 4.0, "parent_asin": "P", "user_id": "U", "timestamp": START * 1000}]
+    books = [{"parent_asin": "P", "author": {"name": text}} for text in BROKEN.values()]
+    for book in books:
+        files = {"Books.jsonl": lines(reviews), "meta_Books.jsonl": spelt([book], "JSON")}
+        (attributes,) = (
+            dict(row) for row in read_raw(folder(files)).items["attributes"].to_pylist()
+        )
+        assert attributes == {"author": book["author"]["name"][:-1] + "\ufffd"}
+
+
+@pytest.mark.parametrize("form", ["JSON", "Python"])
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("field", ["asin", "reviewerID"])
+def test_broken_ids_are_refused_and_all_are_counted(folder, monkeypatch, broken, field, form):
+    monkeypatch.setattr("pipeline.json_rows._BATCH_BYTES", 150)
+    reviews = [*REVIEWS, *(review("A4", "B2", 4.0, n) | {field: BROKEN[broken]} for n in (5, 6))]
+    settings = folder({"Books.json": spelt(reviews, form), "meta_Books.json": lines(BOOKS)})
+    message = rf"column {field} \(our .*: 2 ids are not UTF-8, the first in data row 5"
+    with pytest.raises(DataError, match=message):
+        read_raw(settings)
+
+
+def test_books_in_another_encoding_are_refused(folder):
+    books = [{"asin": book, "title": "Ärger"} for book in ("0001", "B2", "B3")]
+    meta = lines(books).encode("latin-1")
+    with pytest.raises(
+        DataError, match=r"title: 3 of 3 values are not UTF-8, .* store its text as"
+    ):
+        read_raw(folder({"Books.json": lines(REVIEWS), "meta_Books.json": meta}))
+
+
 def test_batches_make_one_table_and_a_last_line_needs_no_end(folder, monkeypatch):
     text = lines(review(f"A{n}", "0001", 4.0, n) for n in range(200)).rstrip("\n")
     monkeypatch.setattr("pipeline.json_rows._BATCH_BYTES", 50)

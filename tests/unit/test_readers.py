@@ -105,9 +105,18 @@ def test_a_float_id_that_is_missing_is_null_not_the_text_nan(settings_for):
 
 
 def test_ids_that_are_not_text_at_all_are_refused(settings_for):
-    for ids in ([{"a": 1}] * 3, pa.array([b"\xff", b"1", b"2"])):
-        with pytest.raises(DataError, match="column user_id: cannot be read as text"):
+    for ids, what in (
+        ([{"a": 1}] * 3, "cannot be read as text"),
+        (pa.array([b"\xff", b"1", b"2"]), "1 ids are not UTF-8"),
+    ):
+        with pytest.raises(DataError, match=f"column user_id: {what}"):
             read_raw(settings_for({"users": pa.table({"user_id": ids})}))
+
+
+def test_a_title_stored_as_bytes_is_mended_as_text_is(settings_for):
+    titles = pa.array([b"A\xff"] + [b"B"] * 4)
+    items = pa.table({"item_id": [f"i{n}" for n in range(5)], "title": titles})
+    assert read_raw(settings_for({"items": items})).items["title"].to_pylist()[0] == "A\ufffd"
 
 
 def test_a_folder_of_parts_is_read_whole_even_when_their_id_types_differ(tmp_path, settings_for):
