@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pipeline.book_texts import LONGEST_TITLE, author_of, genre_of, title_of
 from pipeline.catalog_config import CatalogSettings
-from pipeline.data_sets import DataSet, identify
+from pipeline.data_sets import DataSet, identify, some_rows
 from pipeline.fetched import local_copy
 from pipeline.json_rows import json_rows
 from pipeline.raw_tables import RawTables, our_table, users_of
@@ -123,7 +123,7 @@ def _identified(settings: CatalogSettings) -> tuple[DataSet, dict[str, Path]]:
 def _read_reviews(file: Path, version: _Version) -> pa.Table:
     theirs = version.reviews
     schema = pa.schema([(theirs[ours], kind) for ours, kind in _TYPES.items()])
-    raw = pa.concat_tables([schema.empty_table(), *json_rows(file, schema, version.origin)])
+    raw = pa.concat_tables(some_rows(json_rows(file, schema, version.origin), file, version.origin))
     columns = {ours: raw[theirs[ours]] for ours in _TYPES}
     columns["timestamp"] = pc.divide(columns["timestamp"], version.ticks)
     every = our_table(columns, {}, "s", file, theirs)
@@ -139,7 +139,7 @@ def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
     schema = pa.schema([(key, _TEXT), ("title", _TEXT), version.author, version.categories])
     wanted = set(rated.cast(_TEXT).to_pylist())
     parts, spoilt = [], 0
-    for raw in (schema.empty_table(), *json_rows(file, schema, version.origin)):
+    for raw in some_rows(json_rows(file, schema, version.origin), file, version.origin):
         known = raw.filter(pa.array([book in wanted for book in raw[key].to_pylist()], pa.bool_()))
         texts = _texts(known, version)
         spoilt += _num_spoilt(known["title"], texts["title"])

@@ -15,10 +15,11 @@ _TAB = pacsv.ParseOptions(delimiter="\t", quote_char=False)
 _TEXT_FORMATS = {".csv": _COMMA, ".user": _TAB, ".item": _TAB, ".inter": _TAB}
 
 
-def read_columns(file: Path, remedies: Mapping[str, str], name: str) -> pa.Table:
+def read_columns(file: Path, remedies: Mapping[str, str], name: str, remedy: str) -> pa.Table:
     """Columns of one file under their own names.
 
-    `remedies` says for every wanted column what to do if it is missing; `name` is the table's.
+    `remedies` says for every wanted column what to do if it is missing, `remedy` what to do if the
+    file cannot be read; `name` is the table's.
 
     Raises:
         DataError: the file cannot be read, or lacks a column.
@@ -36,7 +37,7 @@ def read_columns(file: Path, remedies: Mapping[str, str], name: str) -> pa.Table
         return pacsv.read_csv(file, parse_options=options, convert_options=as_strings(wanted))
     except (pa.ArrowInvalid, OSError) as error:
         kind = "Parquet" if options is None else "a text table"
-        raise DataError(f"{where} cannot be read as {kind}: {error}") from error
+        raise DataError(f"{where} cannot be read as {kind} ({error}); {remedy}") from error
 
 
 def as_strings(columns: Sequence[str]) -> pacsv.ConvertOptions:

@@ -1,8 +1,10 @@
-"""Which published data set lies in a folder, told by the names of its files."""
+"""Which published data set lies in a folder, told by the names of its files; and damage to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from pipeline.errors import DataError
 
@@ -36,6 +38,25 @@ def identify(folder: Path, known: Sequence[DataSet]) -> tuple[DataSet, dict[str,
         raise DataError(f"catalog.path: {folder} holds {names}; leave one of them there")
     found = there[0][0]
     return found, {table: _the(folder, name, found) for table, name in found.files.items()}
+
+
+def damaged(file: Path, what: str, origin: str) -> DataError:
+    """The complaint that `file` is not as it was published: `what` it is, how to get a good one."""
+    return DataError(f"{file} {what}; get the file anew: {origin}")
+
+
+def some_rows(tables: Iterable[pa.Table], file: Path, origin: str) -> Iterator[pa.Table]:
+    """The same tables of a file.
+
+    Raises:
+        DataError: they have no rows, which no published file is without.
+    """
+    rows = 0
+    for table in tables:
+        rows += table.num_rows
+        yield table
+    if not rows:
+        raise damaged(file, "holds no rows", origin)
 
 
 def _the(folder: Path, name: str, owner: DataSet) -> Path:

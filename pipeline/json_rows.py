@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from pipeline.bad_lines import BadLines
-from pipeline.errors import DataError
+from pipeline.data_sets import damaged
 
 _BATCH_BYTES = 16 * 2**20
+_LONGEST_LINE = 16 * 2**20  # bytes; records have some thousands
 _UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -50,13 +51,16 @@ def _blocks(file: Path, origin: str) -> Iterator[bytes]:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             while piece := stream.read(_BATCH_BYTES):
                 lines, newline, tail = piece.rpartition(b"\n")
+                first = piece.find(b"\n") if newline else len(piece)
+                if len(rest) + first > _LONGEST_LINE:
+                    raise damaged(file, f"has a line of more than {_LONGEST_LINE:,} bytes", origin)
                 if newline:
                     yield rest + lines + newline
                     rest = tail
                 else:
                     rest += piece
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} is damaged ({error}); get the file anew: {origin}") from error
+        raise damaged(file, f"is damaged ({error})", origin) from error
     if rest:
         yield rest
 

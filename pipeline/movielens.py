@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.column_files import read_columns
-from pipeline.data_sets import DataSet, identify
+from pipeline.data_sets import DataSet, damaged, identify, some_rows
 from pipeline.fetched import local_copy
 from pipeline.movie_texts import tidy_movies
 from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all, users_of
@@ -108,8 +108,10 @@ def _identified(settings: CatalogSettings) -> tuple[DataSet, dict[str, Path]]:
 
 def _read_100k(name: str, file: Path) -> pa.Table:
     theirs = _100K_COLUMNS[name]
-    remedies = dict.fromkeys(theirs.values(), "fetch ml-100k anew: `make assets`")
-    raw = read_columns(file, remedies, name)
+    anew = f"get the file anew: {_100K.origin}"
+    raw = read_columns(file, dict.fromkeys(theirs.values(), anew), name, anew)
+    if not raw.num_rows:
+        raise damaged(file, "holds no rows", _100K.origin)
     columns = {ours: raw[column] for ours, column in theirs.items()}
     if name == "items":
         columns |= tidy_movies(columns["title"], columns["genres"], " ", columns["year"])
@@ -118,9 +120,7 @@ def _read_100k(name: str, file: Path) -> pa.Table:
 
 
 def _read_movies(data_set: DataSet, file: Path) -> pa.Table:
-    theirs = _CSV_COLUMNS["items"]
-    empty = pa.table({ours: pa.array([], pa.string()) for ours in theirs})
-    raw = pa.concat_tables([empty, *_rows(data_set, "items", file)])
+    raw = pa.concat_tables(_rows(data_set, "items", file))
     texts = tidy_movies(raw["title"], raw["genres"], "|")
     columns = {"item_id": raw["item_id"], "title": texts.pop("title")}
     return our_table(columns, texts, "s", file, _labels(data_set, "items"))
@@ -128,23 +128,25 @@ def _read_movies(data_set: DataSet, file: Path) -> pa.Table:
 
 def _read_ratings(data_set: DataSet, file: Path) -> pa.Table:
     theirs = _labels(data_set, "interactions")
-    empty = pa.table({ours: pa.array([], pa.string()) for ours in theirs})
     # Batch by batch: numbers take a third of their text.
     parts = [
         our_table({ours: raw[ours] for ours in theirs}, {}, "s", file, theirs)
-        for raw in (empty, *_rows(data_set, "interactions", file))
+        for raw in _rows(data_set, "interactions", file)
     ]
     return pa.concat_tables(parts)
 
 
 def _rows(data_set: DataSet, name: str, file: Path) -> Iterator[pa.Table]:
     """Rows of a file by our names of columns, as text."""
+    origin, theirs = data_set.origin, _CSV_COLUMNS[name]
     if data_set is _10M:
-        yield from pattern_rows(file, _DAT_PATTERNS[name], _DAT_LINES[name], data_set.origin)
-        return
-    theirs = _CSV_COLUMNS[name]
-    for table in csv_rows(file, list(theirs.values()), data_set.origin):
-        yield table.select(list(theirs.values())).rename_columns(list(theirs))
+        tables = pattern_rows(file, _DAT_PATTERNS[name], _DAT_LINES[name], origin)
+    else:
+        tables = csv_rows(file, list(theirs.values()), origin)
+    for table in some_rows(tables, file, origin):
+        if data_set is _25M:
+            table = table.select(list(theirs.values())).rename_columns(list(theirs))
+        yield table
 
 
 def _labels(data_set: DataSet, name: str) -> Mapping[str, str]:

@@ -38,10 +38,10 @@ def _read(name: str, settings: CatalogSettings) -> pa.Table:
     table = _own(name, settings)
     theirs = _their_columns(name, table)
     remedies = _remedies(name, table, theirs)
-    parts = []
+    parts, path = [], f"catalog.tables.{name}.path"
     # File by file: parts written on different days may disagree about the type of an id.
     for file in _files(name, table):
-        raw = read_columns(file, remedies, name)
+        raw = read_columns(file, remedies, name, f"correct {path} or write the file anew")
         columns = {ours: raw[column] for ours, column in theirs.items()}
         attributes = {column: raw[column] for column in table.attributes}
         parts.append(our_table(columns, attributes, settings.timestamp_unit, file, theirs))

@@ -16,6 +16,7 @@ import pyarrow.csv as pacsv
 
 from pipeline.bad_lines import BadLines
 from pipeline.column_files import as_strings, require_columns
+from pipeline.data_sets import damaged
 from pipeline.errors import DataError
 
 _BATCH_BYTES = 16 * 2**20
@@ -30,7 +31,8 @@ def csv_rows(file: Path, columns: Sequence[str], origin: str) -> Iterator[pa.Tab
         DataError: the file cannot be read, lacks a column, or has lines of another width.
     """
     remedies = dict.fromkeys(columns, f"get the file anew: {origin}")
-    with _open(file, pacsv.ParseOptions(invalid_row_handler=lambda _: "skip")) as reader:
+    skip = pacsv.ParseOptions(invalid_row_handler=lambda _: "skip")
+    with _open(file, origin, skip) as reader:
         there = reader.schema.names
     require_columns(remedies, there, str(file))
     bad = BadLines(file, f"rows of {len(there)} columns")
@@ -40,7 +42,7 @@ def csv_rows(file: Path, columns: Sequence[str], origin: str) -> Iterator[pa.Tab
         return "skip"
 
     options = pacsv.ParseOptions(invalid_row_handler=refuse)
-    yield from _tables(file, options, convert_options=as_strings(columns))
+    yield from _tables(file, origin, options, convert_options=as_strings(columns))
     bad.require_none(origin)
 
 
@@ -57,7 +59,7 @@ def pattern_rows(file: Path, pattern: str, what: str, origin: str) -> Iterator[p
     whole = pacsv.ParseOptions(delimiter=_NOWHERE, quote_char=False, ignore_empty_lines=False)
     names = pacsv.ReadOptions(column_names=["line"], block_size=_BATCH_BYTES)
     as_bytes = pacsv.ConvertOptions(column_types={"line": pa.binary()})
-    for table in _tables(file, whole, read_options=names, convert_options=as_bytes):
+    for table in _tables(file, origin, whole, read_options=names, convert_options=as_bytes):
         lines = table["line"]
         found = pc.extract_regex(lines, pattern)
         is_blank = pc.match_substring_regex(lines, r"^\s*$")
@@ -74,28 +76,34 @@ def _as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.cast(column, options=_TO_STRINGS)
 
 
-def _tables(file: Path, options: pacsv.ParseOptions, **more: Any) -> Iterator[pa.Table]:
-    """All batches of a file; none of an empty one."""
-    with _open(file, options, **more) as reader:
+def _tables(
+    file: Path, origin: str, options: pacsv.ParseOptions, **more: Any
+) -> Iterator[pa.Table]:
+    """All batches of a file."""
+    with _open(file, origin, options, **more) as reader:
         batches = iter(reader)
-        while (batch := _next(batches, file)) is not None:
+        while (batch := _next(batches, file, origin)) is not None:
             yield pa.Table.from_batches([batch])
 
 
-def _open(file: Path, options: pacsv.ParseOptions, **more: Any) -> pacsv.CSVStreamingReader:
+def _open(
+    file: Path, origin: str, options: pacsv.ParseOptions, **more: Any
+) -> pacsv.CSVStreamingReader:
     read = more.pop("read_options", pacsv.ReadOptions(block_size=_BATCH_BYTES))
     try:
         return pacsv.open_csv(file, read_options=read, parse_options=options, **more)
     except (pa.ArrowInvalid, OSError) as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable(file, origin, error) from error
 
 
-def _next(batches: Iterator[pa.RecordBatch], file: Path) -> pa.RecordBatch | None:
+def _next(batches: Iterator[pa.RecordBatch], file: Path, origin: str) -> pa.RecordBatch | None:
     try:
         return next(batches, None)
     except (pa.ArrowInvalid, OSError) as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable(file, origin, error) from error
 
 
-def _unreadable(file: Path, error: Exception) -> DataError:
-    return DataError(f"{file} cannot be read as text: {error}")
+def _unreadable(file: Path, origin: str, error: Exception) -> DataError:
+    if "straddl" in str(error):  # a line began before this batch and ends behind it
+        return damaged(file, f"has a line of more than {_BATCH_BYTES:,} bytes", origin)
+    return damaged(file, f"cannot be read as text ({error})", origin)

@@ -250,14 +250,48 @@ def test_batches_make_one_table_and_a_last_line_needs_no_end(folder, monkeypatch
     assert raw.items.num_rows == 1
 
 
-def test_a_cut_archive_is_refused(folder, tmp_path):
+@pytest.mark.parametrize("name", ["Books.json.gz", "meta_Books.json.gz"])
+@pytest.mark.parametrize("batch", [100, 10**6])
+def test_a_cut_archive_is_refused_wherever_it_was_cut(folder, tmp_path, monkeypatch, name, batch):
+    monkeypatch.setattr("pipeline.json_rows._BATCH_BYTES", batch)
     settings = folder({"Books.json.gz": lines(REVIEWS), "meta_Books.json.gz": lines(BOOKS)})
-    file = tmp_path / "Books.json.gz"
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(
-        DataError, match=r"Books\.json\.gz is damaged .* get the file anew: download"
-    ):
+    whole = (tmp_path / name).read_bytes()
+    for length in range(1, len(whole), 17):
+        (tmp_path / name).write_bytes(whole[:length])
+        with pytest.raises(DataError, match=rf"{name} is damaged .* get the file anew: download"):
+            read_raw(settings)
+
+
+def test_a_file_cut_in_a_line_is_refused(folder):
+    text = lines(REVIEWS)
+    files = {"Books.json": text[:-30], "meta_Books.json": lines(BOOKS)}
+    with pytest.raises(DataError, match=r"not records in braces: 1 \(line 4: .* anew: download"):
+        read_raw(folder(files))
+
+
+@pytest.mark.parametrize("name", ["Books.json", "Books.json.gz", "meta_Books.json"])
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_a_file_without_rows_is_refused(folder, tmp_path, name, content):
+    settings = folder({"Books.json": lines(REVIEWS), "meta_Books.json": lines(BOOKS)})
+    if name == "Books.json.gz":
+        (tmp_path / "Books.json").unlink()
+    (tmp_path / name).write_bytes(content.encode() if name.endswith("json") else b"")
+    with pytest.raises(DataError, match=rf"{name} holds no rows; get the file anew: download"):
         read_raw(settings)
+
+
+@pytest.mark.parametrize("start", ["", lines(REVIEWS)], ids=["from the start", "later"])
+@pytest.mark.parametrize("end", ["", "\n", "\n" + lines(REVIEWS)], ids=["cut", "end", "more"])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(folder, monkeypatch, start, end):
+    monkeypatch.setattr("pipeline.json_rows._BATCH_BYTES", 100)
+    monkeypatch.setattr("pipeline.json_rows._LONGEST_LINE", 1_000)
+    files = {"meta_Books.json": lines(BOOKS)}
+    with pytest.raises(
+        DataError, match=r"Books\.json has a line of more than 1,000 bytes; get the file anew: down"
+    ):
+        read_raw(folder(files | {"Books.json": start + " " * 1_001 + end}))
+    text = lines([review("A3", "B2", 4.0, 9, text="x" * 800)])
+    assert read_raw(folder(files | {"Books.json": start + text + end})).interactions.num_rows >= 1
 
 
 def test_a_folder_says_what_it_lacks_and_where_to_get_it(folder, tmp_path):

@@ -95,6 +95,23 @@ def test_100k_texts_are_tidied(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", r"cannot be read as a text table \("),
+        ("user_id:token\n", "has the columns user_id:tok"),
+    ],
+)
+def test_100k_damaged_says_where_to_get_it(folder, tmp_path, text, what):
+    for end in ("user", "item", "inter"):
+        (tmp_path / f"ml-100k.{end}").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_raw(folder())
+    message = str(caught.value)
+    assert re.search(rf"items: .*ml-100k\.item {what}", message)
+    assert message.count("get the file anew: run `make assets`") >= 3
+
+
 def test_100k_is_known_by_its_ratings(folder, tmp_path):
     (tmp_path / "ml-100k.inter").write_text("user_id:token\n")
     with pytest.raises(DataError, match=r"ml-100k\.user does not exist.*100K; run `make assets`"):
@@ -218,18 +235,39 @@ def test_a_broken_title_is_mended_and_its_row_kept(folder, caplog):
 def test_a_cut_archive_is_refused(folder):
     packed = gzip.compress(RATINGS_CSV.encode() * 50)
     settings = folder(movies_csv=MOVIES_CSV, ratings_csv_gz=packed[:-30])
-    with pytest.raises(DataError, match=r"ratings\.csv\.gz cannot be read as text"):
+    with pytest.raises(
+        DataError, match=r"ratings\.csv\.gz cannot be read as text .* anew: unpack ml-25m\.zip"
+    ):
         read_raw(settings)
+
+
+@pytest.mark.parametrize("name", ["movies_dat", "ratings_dat", "movies_csv", "ratings_csv"])
+def test_a_line_without_end_is_no_riddle(folder, monkeypatch, name):
+    monkeypatch.setattr("pipeline.text_rows._BATCH_BYTES", 1000)
+    kind = name.split("_")[1]
+    files = {"dat": {"movies_dat": MOVIES_DAT, "ratings_dat": RATINGS_DAT}}.get(
+        kind, {"movies_csv": MOVIES_CSV, "ratings_csv": RATINGS_CSV}
+    )
+    what = rf"{name.replace('_', '.')} has a line of more than 1,000 bytes; get the file anew: unp"
+    with pytest.raises(DataError, match=what):
+        read_raw(folder(**files | {name: files[name] + "x" * 5_000}))
+
+
+def test_films_that_are_there_twice_are_named(folder):
+    settings = folder(movies_dat=MOVIES_DAT + MOVIES_DAT[:40], ratings_dat=RATINGS_DAT)
+    with pytest.raises(DataError, match=r"2 of 4 rows share their item_id .*; keep one row per id"):
+        load_catalog(settings)
 
 
 @pytest.mark.parametrize("empty", ["ratings_csv", "movies_csv"])
 def test_a_file_without_rows_or_columns_is_named(folder, empty):
     files = {"movies_csv": MOVIES_CSV, "ratings_csv": RATINGS_CSV}
     name = empty.replace("_", ".")
-    with pytest.raises(DataError, match=rf"{name} cannot be read as text"):
+    anew = "get the file anew: unpack ml-25m"
+    with pytest.raises(DataError, match=rf"{name} cannot be read as text .*; {anew}"):
         read_raw(folder(**files | {empty: ""}))
-    with pytest.raises(DataError, match="no rows; check the path"):
-        load_catalog(folder(**files | {empty: files[empty].splitlines()[0] + "\n"}))
+    with pytest.raises(DataError, match=rf"{name} holds no rows; {anew}"):
+        read_raw(folder(**files | {empty: files[empty].splitlines()[0] + "\n"}))
     with pytest.raises(
         DataError, match=rf"(?s){name} has the columns a, b\n.*'movieId' is missing"
     ):

@@ -223,7 +223,10 @@ def test_a_csv_that_is_no_table_is_named(tmp_path, settings_for):
     path = tmp_path / "users.csv"
     for text in ("", "user_id,age\n1,2,3\n"):
         path.write_text(text)
-        with pytest.raises(DataError, match=r"users\.csv cannot be read as a text table"):
+        with pytest.raises(
+            DataError,
+            match=r"users\.csv cannot be read as a text table .*correct catalog\.tables\.u",
+        ):
             read_raw(settings_for({}, {"users": {"path": path}}))
 
 
