@@ -22,6 +22,7 @@ from pipeline.fetched import local_copy
 from pipeline.json_rows import json_rows
 from pipeline.raw_tables import RawTables, our_table, users_of
 from pipeline.repeats import first_rows
+from pipeline.times import TICKS, require_unit
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class _Version:
     reviews: Mapping[str, str]  # ours -> theirs
     author: pa.Field
     categories: pa.Field
-    ticks: int = 1  # of a timestamp, per second
+    unit: str = "s"  # of a timestamp
 
 
 _2014 = _Version(
@@ -74,7 +75,7 @@ _2023 = _Version(
     _REVIEWS_2023,
     pa.field("author", pa.struct([("name", _TEXT)])),
     pa.field("categories", _PATH),
-    ticks=1000,
+    unit="ms",
 )
 _PUBLISHED = (
     ("Amazon-Books 2014, 5-core", "reviews_Books_5.json.gz", _2014),
@@ -125,7 +126,8 @@ def _read_reviews(file: Path, version: _Version) -> pa.Table:
     schema = pa.schema([(theirs[ours], kind) for ours, kind in _TYPES.items()])
     raw = pa.concat_tables(some_rows(json_rows(file, schema, version.origin), file, version.origin))
     columns = {ours: raw[theirs[ours]] for ours in _TYPES}
-    columns["timestamp"] = pc.divide(columns["timestamp"], version.ticks)
+    require_unit(columns["timestamp"], version.unit, file, version.origin)
+    columns["timestamp"] = pc.divide(columns["timestamp"], TICKS[version.unit])
     every = our_table(columns, {}, "s", file, theirs)
     table = first_rows(every, ["user_id", "item_id", "timestamp"])
     if repeats := every.num_rows - table.num_rows:

@@ -14,7 +14,8 @@ from pipeline.raw_tables import RawTables
 from pipeline.readers import read_raw
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
 from pipeline.splits import assign_splits
-from pipeline.validation import TICKS, validate
+from pipeline.times import TICKS
+from pipeline.validation import validate
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from pipeline.fetched import local_copy
 from pipeline.movie_texts import tidy_movies
 from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all, users_of
 from pipeline.text_rows import csv_rows, pattern_rows
+from pipeline.times import require_unit
 
 _100K = DataSet(
     "MovieLens-100K",
@@ -116,7 +117,10 @@ def _read_100k(name: str, file: Path) -> pa.Table:
     if name == "items":
         columns |= tidy_movies(columns["title"], columns["genres"], " ", columns["year"])
     attributes = {ours: columns.pop(ours) for ours in [*columns] if ours not in REQUIRED[name]}
-    return our_table(columns, attributes, "s", file, theirs)
+    table = our_table(columns, attributes, "s", file, theirs)
+    if name == "interactions":
+        require_unit(table["timestamp"], "s", file, _100K.origin)
+    return table
 
 
 def _read_movies(data_set: DataSet, file: Path) -> pa.Table:
@@ -133,7 +137,9 @@ def _read_ratings(data_set: DataSet, file: Path) -> pa.Table:
         our_table({ours: raw[ours] for ours in theirs}, {}, "s", file, theirs)
         for raw in _rows(data_set, "interactions", file)
     ]
-    return pa.concat_tables(parts)
+    table = pa.concat_tables(parts)
+    require_unit(table["timestamp"], "s", file, data_set.origin)
+    return table
 
 
 def _rows(data_set: DataSet, name: str, file: Path) -> Iterator[pa.Table]:

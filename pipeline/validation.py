@@ -6,7 +6,6 @@ All problems are collected before anything is raised, so that a data owner repai
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import time
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -14,10 +13,8 @@ import pyarrow.compute as pc
 
 from pipeline.errors import DataError
 from pipeline.raw_tables import RawTables
+from pipeline.times import NANOSECONDS, TICKS, is_plausible
 
-TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000}
-_EARLIEST = 631_152_000  # 1990-01-01; a timestamp before it is in another unit or not a time
-_DAY = 86_400
 _EXAMPLES = 3
 
 
@@ -99,14 +96,14 @@ def _repeated_problems(table: pa.Table) -> list[str]:
 def _timestamp_problems(table: pa.Table, unit: str) -> list[str]:
     times = table["timestamp"]
     negative = pc.fill_null(pc.less(times, 0), False)
-    outside = pc.and_(pc.invert(_is_plausible(times, TICKS[unit])), pc.invert(negative))
+    outside = pc.and_(pc.invert(is_plausible(times, TICKS[unit])), pc.invert(negative))
     missing = pc.is_null(times)
     valid = times.filter(pc.invert(missing))
-    fits = [other for other, ticks in TICKS.items() if pc.all(_is_plausible(valid, ticks)).as_py()]
+    fits = [other for other, ticks in TICKS.items() if pc.all(is_plausible(valid, ticks)).as_py()]
     remedy = "correct or drop the rows"
     if len(valid) and fits:
         remedy = f"set catalog.timestamp_unit: {fits[0]}, which fits all rows"
-    elif len(valid) and pc.all(_is_plausible(valid, 1_000_000_000)).as_py():
+    elif len(valid) and pc.all(is_plausible(valid, NANOSECONDS)).as_py():
         remedy = "they fit nanoseconds: divide by 1,000 and set catalog.timestamp_unit: us"
     what = f"have a timestamp outside 1990 to tomorrow when read as {unit}"
     return [
@@ -122,13 +119,6 @@ def _timestamp_problems(table: pa.Table, unit: str) -> list[str]:
         ),
         *_rows_where(table, "interactions", outside, what, remedy),
     ]
-
-
-def _is_plausible(times: pa.ChunkedArray, ticks: int) -> pa.ChunkedArray:
-    """Whether each time lies between 1990 and tomorrow; null counts as plausible."""
-    latest = (int(time.time()) + _DAY) * ticks
-    inside = pc.and_(pc.greater_equal(times, _EARLIEST * ticks), pc.less_equal(times, latest))
-    return pc.fill_null(inside, True)
 
 
 def _is_blank(ids: pa.ChunkedArray) -> pa.ChunkedArray:

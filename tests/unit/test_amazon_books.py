@@ -141,6 +141,39 @@ def test_2023_has_other_names_and_milliseconds(folder):
     assert facts_of(raw.items) == {"P1": ("Ash", {"author": "Ann", "genre": "History"})}
 
 
+@pytest.mark.parametrize(
+    ("name", "factor", "unit", "right"),
+    [
+        ("Books.jsonl", 1, "s", "ms"),
+        ("Books.jsonl", 10**6, "us", "ms"),
+        ("Books.jsonl", 10**9, "ns", "ms"),
+        ("Books.json", 1_000, "ms", "s"),
+        ("reviews_Books_5.json", 10**6, "us", "s"),
+    ],
+)
+def test_times_of_another_unit_are_refused_by_the_file(folder, name, factor, unit, right):
+    good = {"s": 1, "ms": 1_000}[right]
+    times = [START * good, START * factor + 1, START * factor + 2, 5]
+    old = [{**one, "unixReviewTime": at} for one, at in zip(REVIEWS, times, strict=True)]
+    new = [{"rating": 1, "parent_asin": "P", "user_id": "U", "timestamp": at} for at in times]
+    reviews = lines(new if right == "ms" else old)
+    meta = name.replace("reviews_", "").replace("_5", "")
+    settings = folder({name: reviews, f"meta_{meta}": lines(BOOKS)})
+    with pytest.raises(DataError) as caught:
+        load_catalog(settings)
+    message = str(caught.value)
+    assert f"{name} has 2 of 4 timestamps in {unit} ({times[1]}, ...), but is publ" in message
+    assert f"published with {right}; get the file anew: download" in message
+    assert "timestamp_unit" not in message
+
+
+def test_a_time_of_no_unit_is_a_bad_row(folder):
+    reviews = [*REVIEWS, review("A3", "B2", 4.0, 10_000_000_000)]
+    settings = folder({"Books.json": lines(reviews), "meta_Books.json": lines(BOOKS)})
+    with pytest.raises(DataError, match="1 of 5 rows have a timestamp outside 1990 to tomorrow"):
+        load_catalog(settings)
+
+
 def test_repeated_reviews_and_books_are_left_out_with_their_number(folder, caplog):
     reviews = [*REVIEWS, review("A1", "0001", 2.0, 0), review("A1", "0001", 2.0, 9)]
     books = [*BOOKS, {"asin": "0001", "title": "Another"}]

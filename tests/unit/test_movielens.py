@@ -253,6 +253,28 @@ def test_a_line_without_end_is_no_riddle(folder, monkeypatch, name):
         read_raw(folder(**files | {name: files[name] + "x" * 5_000}))
 
 
+@pytest.mark.parametrize("layout", ["100k", "10m", "25m"])
+def test_times_of_another_unit_are_refused_by_the_file(folder, layout):
+    files = {
+        "100k": {
+            "ml-100k_user": "user_id:token\tage:token\tgender:token\toccupation:token\n7\t\t\t\n",
+            "ml-100k_item": "item_id:token\tmovie_title:token_seq\trelease_year:token"
+            "\tclass:token_seq\n1\tNight\t1990\tDrama\n",
+            "ml-100k_inter": "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+            f"7\t1\t3\t{START}\n",
+        },
+        "10m": {"movies_dat": MOVIES_DAT, "ratings_dat": RATINGS_DAT},
+        "25m": {"movies_csv": MOVIES_CSV, "ratings_csv": RATINGS_CSV},
+    }[layout]
+    seconds, millis = "16000000", "16000000000"  # how they begin
+    settings = folder(**{name: text.replace(seconds, millis) for name, text in files.items()})
+    with pytest.raises(DataError) as caught:
+        load_catalog(settings)
+    assert "timestamps in ms (16000000" in str(caught.value)
+    assert "but is published with s; get the file anew: " in str(caught.value)
+    assert "timestamp_unit" not in str(caught.value)
+
+
 def test_films_that_are_there_twice_are_named(folder):
     settings = folder(movies_dat=MOVIES_DAT + MOVIES_DAT[:40], ratings_dat=RATINGS_DAT)
     with pytest.raises(DataError, match=r"2 of 4 rows share their item_id .*; keep one row per id"):

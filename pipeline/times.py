@@ -1,0 +1,41 @@
+"""Units of timestamps, told apart by when things happen: from 1990 until tomorrow."""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data_sets import damaged
+
+TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000}  # of `catalog.timestamp_unit`, per second
+NANOSECONDS = 1_000_000_000
+
+_EARLIEST = 631_152_000  # 1990-01-01; a timestamp before it is in another unit or not a time
+_DAY = 86_400
+
+
+def is_plausible(times: pa.ChunkedArray, ticks: int) -> pa.ChunkedArray:
+    """Whether each time lies between 1990 and tomorrow; null counts as plausible."""
+    latest = (int(time.time()) + _DAY) * ticks
+    inside = pc.and_(pc.greater_equal(times, _EARLIEST * ticks), pc.less_equal(times, latest))
+    return pc.fill_null(inside, True)
+
+
+def require_unit(times: pa.ChunkedArray, unit: str, file: Path, origin: str) -> None:
+    """Refuse a published file with times in another unit than it is published with.
+
+    No time is plausible in two units, so one is enough. What fits none is for `validation` to say.
+
+    Raises:
+        DataError: how many, and how to get a good file.
+    """
+    known = times.drop_null()
+    for other, ticks in {**TICKS, "ns": NANOSECONDS}.items():
+        wrong = known.filter(is_plausible(known, ticks))
+        if other != unit and len(wrong):
+            found = f"{len(wrong):,} of {len(times):,} timestamps in {other} ({wrong[0]}, ...)"
+            raise damaged(file, f"has {found}, but is published with {unit}", origin)
