@@ -94,8 +94,8 @@ _VERSIONS = {name: version for name, _, version in _PUBLISHED}
 def read_amazon_books(settings: CatalogSettings) -> RawTables:
     """Read whichever Amazon-Books lies in `catalog.path`.
 
-    Of reviews of one user, book and second the first is kept; a title that is a script of a web
-    page is dropped. The log counts both.
+    Of reviews of one user, book and second the first is kept, and of books of one id; a title that
+    is a script of a web page is dropped. The log counts all three.
 
     Raises:
         DataError: none lies there, or a file is missing, damaged or has lines that are no records.
@@ -146,7 +146,10 @@ def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
         texts = _texts(known, version)
         spoilt += _num_spoilt(known["title"], texts["title"])
         parts.append(pa.table({"item_id": known[key].cast(pa.string()), **texts}))
-    books = first_rows(pa.concat_tables(parts), ["item_id"])
+    every = pa.concat_tables(parts)
+    books = first_rows(every, ["item_id"])
+    if repeats := every.num_rows - books.num_rows:
+        log.warning("%s: %d of %d rated books repeat another", file, repeats, every.num_rows)
     if spoilt:
         remark = f"scripts of a page or longer than {LONGEST_TITLE} characters, left out"
         log.warning("%s: %d titles are %s", file, spoilt, remark)

@@ -180,6 +180,7 @@ def test_repeated_reviews_and_books_are_left_out_with_their_number(folder, caplo
     raw = read_raw(folder({"Books.json": lines(reviews), "meta_Books.json": lines(books)}))
     assert raw.interactions["rating"].to_pylist() == [5.0, 3.0, 4.0, 1.0, 2.0]
     assert "1 of 6 reviews repeat another, left out" in caplog.text
+    assert "1 of 3 rated books repeat another" in caplog.text
     assert facts_of(raw.items)["0001"][0] == "Salt & Ash: A Träum"
     assert raw.items.num_rows == 3
 
