@@ -14,8 +14,8 @@ back to ids.
 event_timestamp, created, source, PROVENANCE as in FEATURES, vector) and the CTR rows to join them
 to. `event_timestamp` is the latest interaction that the text, or any text averaged, had seen; what
 saw none holds from the catalog's first interaction on. That is when the prompt was complete; pools
-and groups, by which drafts are made, know all that is earlier than `asof`. Feast's file store drops a row that is
-earlier than the text it asks for.
+and groups, by which drafts are made, know all that is earlier than `asof`. Feast's file store drops
+a row that is earlier than the text it asks for.
 
 FuxiCTR 2.3.10 and Feast 0.67 read the files in `make test-peers`.
 """
