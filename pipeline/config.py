@@ -4,14 +4,23 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
+from pipeline.generative_config import SemanticIdSettings
 from pipeline.locations import Location, ModelLocation
-from pipeline.settings import Choices, Count, Positive, Settings, Share, without_repeats
+from pipeline.settings import (
+    Choices,
+    Count,
+    CountOrAuto,
+    Positive,
+    Settings,
+    Share,
+    without_repeats,
+)
 
 _RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
@@ -28,16 +37,6 @@ class EmbeddingSettings(Settings):
     evaluate_every: Count = 5
     patience: Count = 10  # evaluations without a better validation Recall@20
     holdout_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2  # latest part of each user's past
-
-
-def _count_or_auto(value: Any) -> Any:
-    """One message for both, where a union would give one for each."""
-    if value != "auto" and (type(value) is not int or value < 1):
-        raise ValueError("Input should be a whole number from 1 on, or auto")
-    return value
-
-
-CountOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
 
 
 class GroupSettings(Settings):
@@ -232,6 +231,7 @@ class RunConfig(Settings):
     refresh: RefreshSettings = RefreshSettings()
     plain_run: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # decoded plain or strict
     encoder: EncoderSettings
+    semantic_ids: SemanticIdSettings = SemanticIdSettings()
     ctr: CtrSettings = CtrSettings()
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()

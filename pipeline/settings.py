@@ -1,8 +1,8 @@
 """What all sections of a config have in common."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -18,6 +18,16 @@ def without_repeats(values: list[Choice]) -> list[Choice]:
 
 
 Choices = Annotated[list[Choice], Field(min_length=1), AfterValidator(without_repeats)]
+
+
+def _count_or_auto(value: Any) -> Any:
+    """One message for both, where a union would give one for each."""
+    if value != "auto" and (type(value) is not int or value < 1):
+        raise ValueError("Input should be a whole number from 1 on, or auto")
+    return value
+
+
+CountOrAuto = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
 
 
 class Settings(BaseModel):

@@ -1,0 +1,33 @@
+"""The sections of a config about generative recommendation."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline.settings import Count, CountOrAuto, Positive, Settings
+
+
+class RqVaeSettings(Settings):
+    """RQ-VAE (Lee et al., CVPR'22) as TIGER uses it (Rajput et al., NeurIPS'23)."""
+
+    hidden_dim: Count = 256
+    latent_dim: Count = 32
+    commitment: Positive = 0.25
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 1024
+    max_epochs: Count = 300
+    patience: Count = 30  # epochs without a better reconstruction of held-out items
+
+
+class SemanticIdSettings(Settings):
+    """`make semantic-ids`: items as sequences of codes, coarse to fine."""
+
+    quantizer: Literal["rq_kmeans", "rq_vae"] = "rq_kmeans"
+    levels: Annotated[int, Field(ge=1, le=8)] = 3  # without the collision digit
+    codebook_size: CountOrAuto = "auto"  # of every level; auto: the root of the items fitted on
+    # Items with equal codes: get one more code, a number below the codebook size; take the nearest
+    # last code that is free; or share an id.
+    collisions: Literal["counter", "reassign", "bucket"] = "counter"
+    # How far collaborative vectors count beside content vectors; 0 leaves them out.
+    collaborative_weight: Annotated[float, Field(ge=0.0)] = 1.0
+    rq_vae: RqVaeSettings = RqVaeSettings()
