@@ -36,7 +36,7 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features quality ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
+	features quality semantic-ids ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
 	sweep soak test test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
@@ -91,6 +91,9 @@ features: $(INPUTS) ## stage 5: knowledge to vectors
 
 quality: $(INPUTS) ## what texts are like: near to plain ones, repeated, copied, true to the catalog
 	$(PY) -m jobs.measure_quality $(OPTIONS)
+
+semantic-ids: $(INPUTS) ## items as sequences of codes, from their texts and embeddings, with a health report
+	$(PY) -m jobs.assign_semantic_ids $(OPTIONS)
 
 ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
 	$(PY) -m jobs.check_ctr $(OPTIONS)

@@ -102,6 +102,17 @@ FEATURES = pa.schema(
     ]
 )
 
+# One row per item, in the order of ITEMS. Every id has the same length; a code of level l is a
+# number from 0 on, and means something else at every level.
+SEMANTIC_IDS = pa.schema(
+    [
+        ("item_id", pa.string()),
+        ("codes", pa.list_(pa.int32())),  # with the collision digit, if there is one
+        ("is_warm", pa.bool_()),  # has an interaction of the split `knowledge` or `train`
+        ("collides", pa.bool_()),  # its nearest codes are those of another item too
+    ]
+)
+
 # Every model that the check trained; its scores make the result, and any other comparison.
 FITS = pa.schema(
     [
@@ -124,6 +135,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "groups": (GROUPS, 1),
     "knowledge": (KNOWLEDGE, 5),
     "features": (FEATURES, 2),
+    "semantic_ids": (SEMANTIC_IDS, 1),
     "fits": (FITS, 1),
 }
 

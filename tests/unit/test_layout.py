@@ -22,6 +22,7 @@ STAGES = {
     "knowledge": "generate_knowledge",
     "features": "encode_features",
     "quality": "measure_quality",
+    "semantic-ids": "assign_semantic_ids",
     "ctr": "check_ctr",
     "comparison": "compare_decoding",
     "export": "export_features",
