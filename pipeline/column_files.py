@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,10 +10,18 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from pipeline.errors import DataError
+from pipeline.open_quotes import count_lines, find_open_quote
 
 _COMMA = pacsv.ParseOptions(newlines_in_values=True)
 _TAB = pacsv.ParseOptions(delimiter="\t", quote_char=False)
-_TEXT_FORMATS = {".csv": _COMMA, ".user": _TAB, ".item": _TAB, ".inter": _TAB}
+_QUOTED_TAB = pacsv.ParseOptions(delimiter="\t", newlines_in_values=True)
+_TEXT_FORMATS = {
+    ".csv": _COMMA,
+    ".tsv": _QUOTED_TAB,
+    ".user": _TAB,
+    ".item": _TAB,
+    ".inter": _TAB,
+}
 
 
 def read_columns(file: Path, remedies: Mapping[str, str], name: str, remedy: str) -> pa.Table:
@@ -24,20 +33,82 @@ def read_columns(file: Path, remedies: Mapping[str, str], name: str, remedy: str
     Raises:
         DataError: the file cannot be read, or lacks a column.
     """
-    wanted = list(remedies)
     where = f"{name}: {file}"
-    options = _TEXT_FORMATS.get(Path(file.name.removesuffix(".gz")).suffix)
+    suffix = Path(file.name.lower().removesuffix(".gz")).suffix
+    if suffix in _TEXT_FORMATS:
+        return _read_text(file, _TEXT_FORMATS[suffix], remedies, where, remedy)
     try:
-        if options is None:
-            with pq.ParquetFile(file) as parquet:
-                require_columns(remedies, parquet.schema_arrow.names, where)
-                return parquet.read(columns=wanted)
-        with pacsv.open_csv(file, parse_options=options) as reader:
-            require_columns(remedies, reader.schema.names, where)
-        return pacsv.read_csv(file, parse_options=options, convert_options=as_strings(wanted))
+        with pq.ParquetFile(file) as parquet:
+            require_columns(remedies, parquet.schema_arrow.names, where)
+            return parquet.read(columns=list(remedies))
     except (pa.ArrowInvalid, OSError) as error:
-        kind = "Parquet" if options is None else "a text table"
-        raise DataError(f"{where} cannot be read as {kind} ({error}); {remedy}") from error
+        raise DataError(f"{where} cannot be read as Parquet ({error}); {remedy}") from error
+
+
+def _read_text(
+    file: Path, options: pacsv.ParseOptions, remedies: Mapping[str, str], where: str, remedy: str
+) -> pa.Table:
+    there: list[str] = []
+    try:
+        header = _any_rows(options)
+        with _open(file) as stream, pacsv.open_csv(stream, parse_options=header) as reader:
+            there = _names(reader.schema, where)
+        require_columns(remedies, there, where)
+        with _open(file) as stream:
+            convert = as_strings(list(remedies))
+            table = pacsv.read_csv(stream, parse_options=options, convert_options=convert)
+        if options.quote_char and _has_more_lines(file, table.num_rows + 1):
+            _require_closed_quotes(file, options.delimiter, len(there), where)
+    except (pa.ArrowInvalid, OSError) as error:
+        if there and options.quote_char:
+            with suppress(OSError):  # of a file that is cut, `error` tells already
+                _require_closed_quotes(file, options.delimiter, len(there), where)
+        raise DataError(f"{where} cannot be read as a text table ({error}); {remedy}") from error
+    return table
+
+
+def _open(file: Path) -> pa.NativeFile:
+    return pa.input_stream(file, compression="gzip" if file.suffix.lower() == ".gz" else None)
+
+
+def _any_rows(options: pacsv.ParseOptions) -> pacsv.ParseOptions:
+    """The same for who wants the header alone: rows of another width are judged later."""
+    return pacsv.ParseOptions(
+        delimiter=options.delimiter,
+        quote_char=options.quote_char,
+        newlines_in_values=options.newlines_in_values,
+        invalid_row_handler=lambda _: "skip",
+    )
+
+
+def _names(schema: pa.Schema, where: str) -> list[str]:
+    """Names of all columns.
+
+    Raises:
+        DataError: they are not UTF-8.
+    """
+    try:
+        return schema.names
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where} has a header that is not UTF-8 but, it may be, Latin-1 or UTF-16; save the "
+            "file as UTF-8, as `iconv -f LATIN1 -t UTF-8` does"
+        ) from error
+
+
+def _has_more_lines(file: Path, lines: int) -> bool:
+    with _open(file) as stream:
+        return count_lines(stream) > lines
+
+
+def _require_closed_quotes(file: Path, delimiter: str, columns: int, where: str) -> None:
+    with _open(file) as stream:
+        problem = find_open_quote(stream, delimiter, columns)
+    if problem:
+        raise DataError(
+            f"{where}, {problem}; close the quote, or write it as two inside a quoted cell, or "
+            "store the table as Parquet if the cell is right"
+        )
 
 
 def as_strings(columns: Sequence[str]) -> pacsv.ConvertOptions:
