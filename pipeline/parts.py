@@ -113,9 +113,12 @@ def content_hash(folder: Path, leave_out: Collection[str]) -> str:
 def parse_json(data: bytes, path: Path | str) -> dict[str, Any]:
     """The object in the JSON file at `path`, a path or a URI, which holds `data`."""
     try:
-        return json.loads(data.decode())
-    except ValueError as error:  # not JSON, or not even UTF-8
+        value = json.loads(data.decode())
+        if not isinstance(value, dict):
+            raise ValueError("it holds no JSON object")
+    except ValueError as error:  # or not JSON, or not even UTF-8
         raise damaged(path, error) from error
+    return value
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -143,7 +143,7 @@ class DatasetWriter:
     def _building_for(self) -> str | None:
         marker = self._files.read(f"{self._plan.name}/{BUILDING}")
         where = f"{self._files.address}/{self._plan.name}/{BUILDING}"
-        return None if marker is None else parse_json(marker, where)["fingerprint"]
+        return None if marker is None else parse_json(marker, where).get("fingerprint")
 
     def clear(self) -> None:
         """Drop the parts of an interrupted run."""

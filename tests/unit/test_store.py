@@ -314,9 +314,10 @@ def test_a_damaged_part_or_marker_is_named_while_writing(store):
     part.write_bytes(b"not parquet")
     with pytest.raises(DataError, match=r"part-00000\.parquet is damaged"):
         writer.finish()
-    (store.path("users") / "building.json").write_bytes(b"\xff{")
-    with pytest.raises(DataError, match=r"building\.json is damaged"):
-        plan.open_writer()
+    for marker in (b"\xff{", b"[]", b"7"):
+        (store.path("users") / "building.json").write_bytes(marker)
+        with pytest.raises(DataError, match=r"building\.json is damaged"):
+            plan.open_writer()
 
 
 def test_a_dataset_made_from_older_inputs_is_not_consistent(store):
