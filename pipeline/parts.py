@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import DataError
 from pipeline.schemas import with_vector_width
+from pipeline.stored_types import misfit
 
 _ROW_GROUP = 65_536  # rows read at once; a map of attributes must not reach 2 GiB in one
 
@@ -51,9 +52,12 @@ def conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
             raise DataError(f"{name}.vector: widths differ: {sorted(widths)}")
         schema = with_vector_width(schema, widths.pop())
     try:
-        return table.cast(schema)
+        stored = table.cast(schema)
     except pa.ArrowInvalid as error:
         raise DataError(f"{name}: a column has another type than its schema: {error}") from error
+    if problem := misfit(stored, schema):
+        raise DataError(f"{name}: {problem}")
+    return stored
 
 
 def count_rows(part: Path) -> int:
@@ -83,15 +87,22 @@ def part_number(part: Path) -> int:
 def read_parts(
     parts: list[Path], schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """All rows of `parts`, and all columns or those named; `schema` is that of no part at all."""
+    """All rows of `parts`, and all columns or those named.
+
+    Raises:
+        DataError: a part is damaged or is not what `schema` says.
+    """
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     tables = []
     for part in parts:
         try:
-            tables.append(pq.read_table(part, columns=schema.names))
+            table = pq.read_table(part, columns=schema.names)
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(part, error) from error
+        if problem := misfit(table, schema):
+            raise damaged(part, ValueError(problem))
+        tables.append(table)
     filled = [table for table in tables if table.num_rows]  # an empty part knows no vector width
     try:
         return pa.concat_tables(filled or tables or [schema.empty_table()])
