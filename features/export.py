@@ -42,6 +42,7 @@ FUXICTR, FEAST = "fuxictr", "feast"
 FORMAT = 2  # of the files: under another number an export is made anew
 LABEL = "label"
 _MOST_ID_CHARS = 256
+_PADDING, _UNKNOWN = "__PAD__", "__OOV__"  # FuxiCTR's, beside the ids in a vocabulary
 _TIME = pa.timestamp("us", tz="UTC")
 _POOLED = {"feature_encoder": "layers.MaskedAveragePooling()"}
 
@@ -50,7 +51,7 @@ def write_fuxictr(folder: Path, data: CtrData, features: pa.Table, dataset: str)
     """Write FuxiCTR's data set `dataset` into `folder`, which is made.
 
     Raises:
-        DataError: two fields would have one name.
+        DataError: two fields would have one name, or an id cannot be written.
     """
     folder.mkdir()
     columns = ctr_columns(data)
@@ -213,30 +214,36 @@ def _vectors_of(features: pa.Table, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Ids (entities,) and vectors (entities, width) of the entities of a kind that have one."""
     is_usable = pc.and_(pc.equal(features["kind"], kind), pc.not_equal(features["source"], "none"))
     rows = features.filter(is_usable)
-    _require_short(rows["entity_id"], kind)
+    _require_usable(rows["entity_id"], kind)
     values = rows["vector"].combine_chunks().flatten().to_numpy().reshape(-1, _width(features))
     return np.array(rows["entity_id"].to_pylist(), np.str_), values
 
 
-def _require_short(ids: pa.ChunkedArray, kind: str) -> None:
-    """An array of strings gives each the room of the longest.
+def _require_usable(ids: pa.ChunkedArray, kind: str) -> None:
+    """An array of strings gives each the room of the longest, and drops a NUL at the end.
 
     Raises:
-        DataError: one is too long.
+        DataError: one is too long, or holds a NUL.
     """
-    too_long = ids.filter(pc.greater(pc.utf8_length(ids), _MOST_ID_CHARS))
-    if len(too_long):
-        raise DataError(
-            f"export: the {kind} id that begins with {too_long[0].as_py()[:40]!r} has more than "
-            f"{_MOST_ID_CHARS} characters; shorten it in the catalog"
-        )
+    _refuse(ids, pc.match_substring(ids, "\0"), kind, "holds a NUL character; remove it")
+    too_long = pc.greater(pc.utf8_length(ids), _MOST_ID_CHARS)
+    _refuse(ids, too_long, kind, f"has more than {_MOST_ID_CHARS} characters; shorten it")
+
+
+def _refuse(ids: pa.ChunkedArray, is_bad: pa.ChunkedArray, kind: str, what: str) -> None:
+    bad = ids.filter(is_bad)
+    if len(bad):
+        first = bad[0].as_py()[:40]
+        raise DataError(f"export: the {kind} id that begins with {first!r} {what} in the catalog")
 
 
 def _vocabularies(data: CtrData) -> dict[str, dict[str, int]]:
     """The code of every entity; FuxiCTR looks up the keys of the vectors in it."""
     vocabularies = {}
     for kind, ids in (("user", data.user_ids), ("item", data.item_ids)):
-        tokens = ["__PAD__", *ids.to_pylist(), "__OOV__"]
+        taken = pc.is_in(ids, value_set=pa.array([_PADDING, _UNKNOWN]))
+        _refuse(ids, taken, kind, "is FuxiCTR's own word; give another")
+        tokens = [_PADDING, *ids.to_pylist(), _UNKNOWN]
         vocabularies[f"{kind}_knowledge"] = {token: code for code, token in enumerate(tokens)}
     return vocabularies
 

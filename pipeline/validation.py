@@ -47,6 +47,13 @@ def _entity_problems(table: pa.Table, name: str, key: str) -> list[str]:
         *_rows_where(
             table, name, twice, f"share their {key} with another row", "keep one row per id"
         ),
+        *_rows_where(
+            table,
+            name,
+            pc.fill_null(pc.match_substring(ids, "\0"), False),  # NumPy cuts it off at the end
+            f"have a NUL character in their {key}",
+            "remove it here and in the interactions, or drop the rows",
+        ),
     ]
 
 

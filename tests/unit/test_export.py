@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -261,6 +263,22 @@ def test_an_id_that_would_make_all_others_as_long_is_refused(make_store, monkeyp
     monkeypatch.setattr(export, "_MOST_ID_CHARS", 1)
     store = make_store()
     with pytest.raises(DataError, match=r"the user id that begins with '07' has more than 1 char"):
+        export_features.run(config(store.root), store)
+    assert store.manifest("export") is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ("7\0", "holds a NUL character; remove it"),
+        ("__PAD__", "is FuxiCTR's own word; give another"),
+        ("__OOV__", "is FuxiCTR's own word; give another"),
+    ],
+)
+def test_an_id_that_would_be_taken_for_another_is_refused(make_store, monkeypatch, bad, why):
+    monkeypatch.setattr(sys.modules[__name__], "USER_IDS", [bad, *USER_IDS[1:]])
+    store = make_store()
+    with pytest.raises(DataError, match=re.escape(f"{bad!r} {why} in the catalog")):
         export_features.run(config(store.root), store)
     assert store.manifest("export") is None
 

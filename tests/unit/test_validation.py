@@ -67,6 +67,15 @@ def test_every_problem_is_listed_at_once_with_counts_examples_and_remedy():
     assert len(message.splitlines()) == 12
 
 
+def test_ids_with_a_nul_which_may_become_one_are_refused():
+    raw = make_raw()
+    users = pa.table({"user_id": ["u0", "u1", "u1\0"]})
+    message = complaint_about(RawTables(users, raw.items, raw.interactions))
+    assert (
+        "users: 1 of 3 rows have a NUL character in their user_id (rows 3: user_id 'u1" in message
+    )
+
+
 def test_at_most_three_examples_are_shown():
     message = complaint_about(make_raw(user_id=["stranger"] * 10))
     assert "10 of 10 rows name a user" in message
