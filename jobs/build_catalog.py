@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
@@ -44,6 +45,7 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("%s: %s", name, value)
     for plan in missing:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
+    _warn_of_lone_labels(catalog.interactions)
 
 
 def _require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
@@ -58,6 +60,22 @@ def _require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
             f"no rating reaches catalog.positive_rating {settings.positive_rating:g}: ratings run "
             f"from {ratings['min']:g} to {ratings['max']:g}; lower it"
         )
+
+
+def _warn_of_lone_labels(interactions: pa.Table) -> None:
+    """Say here, before hours of writing texts, that the CTR check can learn or tell nothing.
+
+    Only a warning: texts and features can be made and used without the check.
+    """
+    for split in SPLITS[1:]:
+        labels = interactions["label"].filter(pc.equal(interactions["split"], split))
+        found = pc.unique(labels).to_pylist()
+        if len(found) == 1:
+            log.warning(
+                "the CTR check cannot be made of this catalog: all %d %s rows have the label %d; "
+                "change catalog.positive_rating or catalog.split, or bring more data",
+                *(len(labels), split, found[0]),
+            )
 
 
 def _identities(settings: CatalogSettings) -> list[dict[str, Any]]:

@@ -201,6 +201,31 @@ def test_a_catalog_without_likes_is_refused_before_anything_is_written(tmp_path,
     assert store.manifest("users") is None
 
 
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_split_of_one_label_is_warned_of_before_any_text_is_written(
+    tmp_path, write, caplog, split
+):
+    tables = make_tables()
+
+    def splits_with(ratings, name):
+        tables["interactions"] = with_column(tables["interactions"], "rating", pa.array(ratings))
+        given = {"catalog": write(tables), "language_model": {"path": "none"}}
+        config = RunConfig.model_validate(given | {"run": name, "encoder": {"path": "none"}})
+        store = Store(tmp_path / name)
+        build_catalog.run(config, store)
+        return store.read("interactions")["split"].to_pylist()
+
+    ratings = [5.0 if n % 2 else 1.0 for n in range(30)]
+    splits = splits_with(ratings, "both")
+    assert "CTR check" not in caplog.text
+    splits_with(
+        [5.0 if there == split else old for there, old in zip(splits, ratings, strict=True)], "one"
+    )
+    complaint = f"all {splits.count(split)} {split} rows have the label 1; change catalog.positive_"
+    assert complaint in caplog.text
+    assert caplog.text.count("the CTR check cannot be made of this catalog") == 1
+
+
 def test_a_job_that_was_cut_short_makes_only_what_is_missing(tmp_path, write):
     config = RunConfig.model_validate(
         {
