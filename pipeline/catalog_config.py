@@ -9,7 +9,7 @@ from pipeline.settings import Count, Settings, Share
 
 
 class TableSettings(Settings):
-    """One of the user's own tables: a Parquet or CSV file, or a folder of Parquet files."""
+    """One of the user's own tables: a Parquet, CSV or TSV file, or a folder of Parquet files."""
 
     path: Location
     columns: dict[str, str] = {}  # our column -> their column, where the names differ
