@@ -82,7 +82,8 @@ def texts(latest, asof=1_099):
     keys = [("user", user) for user in USER_IDS] + [("item", item) for item in ITEM_IDS]
     empty = {f.name: [] if pa.types.is_list(f.type) else 0 for f in KNOWLEDGE}
     empty |= {f.name: "" for f in KNOWLEDGE if pa.types.is_string(f.type)}
-    seen = {entity: (asof, latest.get(entity, 0), 3, "asked") for _, entity in keys}
+    events = {entity: 3 if latest.get(entity) else 0 for _, entity in keys}
+    seen = {entity: (asof, latest.get(entity, 0), events[entity], "asked") for _, entity in keys}
     rows = [
         empty
         | {"kind": kind, "entity_id": entity}
