@@ -138,6 +138,13 @@ def _matrix(vectors: pa.ChunkedArray) -> np.ndarray:
     return flat.reshape(len(vectors), -1)
 
 
+def _of_cold_items(facts: Mapping[str, Any], level: int) -> str:
+    if facts["items"] == facts["warm"]:
+        return ""
+    share = facts["cold_prefix_seen"][level]
+    return f", and by a warm item of {share:.1%} of the cold ones"
+
+
 def _log_health(facts: Mapping[str, Any]) -> None:
     log.info(
         "%d items, %d warm; fitted on %d in %.1f s, %d codes a level",
@@ -147,11 +154,11 @@ def _log_health(facts: Mapping[str, Any]) -> None:
     for level, own in enumerate(facts["levels"]):
         log.info(
             "level %d: %d codes used, %d dead, perplexity %.1f, error %.3f; prefix shared by "
-            "%.1f %% of neighbours (chance %.2f %%), and of %.1f %% of cold items by a warm one",
+            "%.1f %% of neighbours (chance %.2f %%)%s",
             level + 1,
             *(own[name] for name in ("used", "dead", "perplexity", "error")),
             *(100 * near[name][level] for name in ("agreement", "chance")),
-            100 * facts["cold_prefix_seen"][level],
+            _of_cold_items(facts, level),
         )
     log.info(
         "%d items collide (%.1f %%), at most %d in one bucket; %d were given another last code",

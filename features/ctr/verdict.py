@@ -35,11 +35,11 @@ def power(canary: Gain | None) -> str:
     if canary is None:
         return "unknown: the check has no canary"
     if canary["reason"]:
-        return f"none: {canary['reason']}"
+        return f"no: {canary['reason']}"
     found = _interval(canary)
     if _is_above(canary, ""):
-        return f"the canary trips: {found} by a profile that knows the test rows"
-    return f"none: {found} even by a profile that knows the test rows, so no verdict means much"
+        return f"yes, the canary trips: {found} by a profile that knows the test rows"
+    return f"no: {found} even by a profile that knows the test rows, so the two verdicts mean little"
 
 
 def lossless(over_plain: Gain | None, plain_gain: Gain | None, margin: float, users: int) -> str:

@@ -406,8 +406,8 @@ def test_a_model_that_diverges_loses_and_one_that_always_does_is_named(planted):
 
 
 def test_a_canary_that_does_not_trip_takes_the_power_from_the_check():
-    assert power(difference(*UP)).startswith("the canary trips: AUC +0.0200")
-    assert power(difference(*FLAT)).startswith("none: AUC +0.0000")
+    assert power(difference(*UP)).startswith("yes, the canary trips: AUC +0.0200")
+    assert power(difference(*FLAT)).startswith("no: AUC +0.0000")
     assert power(None).startswith("unknown")
 
 
@@ -420,7 +420,7 @@ def test_the_canary_trips_where_users_differ_in_what_they_like(planted):
         for seed in (0, 1)
     ]
     result = summarise(data, fits, SETTINGS, seed=0)["models"]["dcnv2"]
-    assert result["power"].startswith("the canary trips")
+    assert result["power"].startswith("yes, the canary trips")
     assert result["gains"]["canary"]["low"] > 0
     assert result["gains"]["zeros"]["low"] < 0 < result["gains"]["zeros"]["high"]
     assert result["lossless"].startswith("not measured")
