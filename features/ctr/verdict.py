@@ -39,7 +39,9 @@ def power(canary: Gain | None) -> str:
     found = _interval(canary)
     if _is_above(canary, ""):
         return f"yes, the canary trips: {found} by a profile that knows the test rows"
-    return f"no: {found} even by a profile that knows the test rows, so the two verdicts mean little"
+    return (
+        f"no: {found} even by a profile that knows the test rows, so the two verdicts mean little"
+    )
 
 
 def lossless(over_plain: Gain | None, plain_gain: Gain | None, margin: float, users: int) -> str:
