@@ -109,3 +109,8 @@ def differences(plain: str, other: str) -> list[tuple[str, bool]]:
             word = text.lstrip()
             pieces += [(text[: len(text) - len(word)], False), (word, True)]
     return [piece for piece in pieces if piece[0]]
+
+
+def or_unknown(value: float | None, style: str = ".4f") -> str:
+    """A number for the log, or that nobody knows it."""
+    return "unknown" if value is None else format(value, style)

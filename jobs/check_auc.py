@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from features.ctr.arms import BASE
+from features.formats import or_unknown
 from jobs import cli
 from jobs.preflight import check_inputs
 from pipeline.config import RunConfig
@@ -111,7 +112,7 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for result in results:
         for name, model in result["models"].items():
             gains = [_gain(model["gains"].get(arm)) for arm in arms]
-            base = _number(model["arms"][BASE]["auc"], ".4f")
+            base = or_unknown(model["arms"][BASE]["auc"], ".4f")
             framework = result["framework"] + (" (slice)" if result["is_sliced"] else "")
             yield f"| {' | '.join([result['protocol'], framework, name, base, *gains])} |"
 
@@ -119,12 +120,8 @@ def table_of(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _gain(gain: Mapping[str, Any] | None) -> str:
     if gain is None:
         return ""
-    middle, low, high = (_number(gain[name], "+.4f") for name in ("auc", "low", "high"))
+    middle, low, high = (or_unknown(gain[name], "+.4f") for name in ("auc", "low", "high"))
     return middle if gain["auc"] is None else f"{middle} ({low} to {high})"
-
-
-def _number(value: float | None, style: str) -> str:
-    return "unknown" if value is None else format(value, style)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

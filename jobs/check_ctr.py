@@ -7,18 +7,17 @@ ctr.require_lossless unless all show that relaxed text serves as well as `plain_
 are stored first.
 """
 
-import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from features.ctr.check import summarise
 from features.ctr.data import make_ctr_data
 from features.ctr.join import sources_of
 from features.ctr.verdict import BETTER, LOSSLESS, outcome
+from features.formats import or_unknown
 from jobs import cli, encode_controls, fit_models
 from jobs.waves import CATALOG, require_own_framework
 from pipeline.config import CtrSettings, RunConfig
@@ -68,12 +67,7 @@ def _check(config: RunConfig, store: Store, plan: Plan) -> None:
         **store.require("fits").facts,
     }
     _log_result(result)
-    text = json.dumps(result, indent=2)
-    plan.write_files(
-        lambda folder: _write(folder / RESULT, text),
-        num_rows=len(data.splits["test"]),
-        facts=result,
-    )
+    plan.write_json(RESULT, result, len(data.splits["test"]))
 
 
 def require_gain(result: Mapping[str, Any], settings: CtrSettings) -> None:
@@ -87,7 +81,7 @@ def require_gain(result: Mapping[str, Any], settings: CtrSettings) -> None:
     models, least = result["models"], settings.min_auc_gain
     if least is not None and not any(_reaches(model, least) for model in models.values()):
         found = ", ".join(
-            f"{name} {_number(model['gain']['auc'], '+.4f')} ({_outcome(model)})"
+            f"{name} {or_unknown(model['gain']['auc'], '+.4f')} ({_outcome(model)})"
             for name, model in models.items()
         )
         raise CheckError(f"ctr.min_auc_gain is {least}, but knowledge gains {found}; see {RESULT}")
@@ -112,18 +106,10 @@ def _log_result(result: Mapping[str, Any]) -> None:
             log.info(
                 "ctr: %-7s %-10s AUC %s (sd %s), logloss %s (sd %s)",
                 *(name, arm),
-                *(_number(metrics[key]) for key in ("auc", "auc_sd", "logloss", "logloss_sd")),
+                *(or_unknown(metrics[key]) for key in ("auc", "auc_sd", "logloss", "logloss_sd")),
             )
         for told in (model["power"], model["verdict"], model["lossless"]):
             log.info("ctr: %-7s %s", name, told)
-
-
-def _number(value: float | None, style: str = ".4f") -> str:
-    return "unknown" if value is None else format(value, style)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

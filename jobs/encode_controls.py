@@ -8,10 +8,8 @@ Which of them a check needs `ctr.controls` says. A killed job goes on after the 
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-
-import pyarrow as pa
 
 from features.ctr.controls import TEMPLATES, control_texts
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
@@ -23,7 +21,7 @@ from jobs.waves import CATALOG
 from pipeline.config import RunConfig
 from pipeline.prompts import Prompts
 from pipeline.schemas import KINDS
-from pipeline.store import Store
+from pipeline.store import Plan, Store
 
 log = logging.getLogger("jobs.encode_controls")
 
@@ -35,17 +33,16 @@ def run(config: RunConfig, store: Store) -> None:
     folder = locate_encoder(config.encoder.path)
     require_positions(folder, config.encoder.max_tokens)
     encoder = {"weights": weights_fingerprint(folder), "max_tokens": config.encoder.max_tokens}
+    todo: dict[str, Plan] = {}
     for name in wanted(config):
         settings = encoder | {"prompts": config.prompts, "templates": TEMPLATES[name].hash}
         plan = store.plan(dataset_of(name), settings, CATALOG)
         if plan.is_done:
             log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
-            continue
-        writer = plan.open_writer()
-        for block in _encoded(config, store, name, len(writer.parts())):
-            writer.append(block)
-        writer.finish()
-        log.info("%s: %d rows", plan.name, store.require(plan.name).num_rows)
+        else:
+            todo[name] = plan
+    if todo:
+        _encode(config, store, todo)
 
 
 def wanted(config: RunConfig) -> list[str]:
@@ -58,18 +55,28 @@ def dataset_of(name: str) -> str:
     return f"controls/{name}/features"
 
 
-def _encoded(config: RunConfig, store: Store, name: str, stored: int) -> Iterator[pa.Table]:
-    """FEATURES, block by block, without the first `stored` blocks."""
+def _encode(config: RunConfig, store: Store, todo: Mapping[str, Plan]) -> None:
+    """Write the controls of `todo` by actors that load the encoder once."""
     users, items, interactions = (store.read(table) for table in CATALOG)
-    prompts = Prompts(users, items, interactions, config.prompts, TEMPLATES[name])
     start_ray(config.cluster)
     workers = size_workers(config.cluster, "features", config.encoder.device, node_resources())
+    with ActorPool(EncodingActor, (config.encoder, workers.threads_each, None), workers) as pool:
+        for name, plan in todo.items():
+            prompts = Prompts(users, items, interactions, config.prompts, TEMPLATES[name])
+            _write(plan, prompts, pool)
+
+
+def _write(plan: Plan, prompts: Prompts, pool: ActorPool) -> None:
+    """FEATURES, block by block, after those that are stored."""
+    writer = plan.open_writer()
+    stored = len(writer.parts())
     total = sum(math.ceil(prompts.count(kind) / _BLOCK_ROWS) for kind in KINDS)
     blocks = islice(control_texts(prompts, _BLOCK_ROWS), stored, None)
-    with ActorPool(EncodingActor, (config.encoder, workers.threads_each, None), workers) as pool:
-        for number, block in enumerate(pool.through(blocks, total - stored, ordered=True), 1):
-            yield block.drop_columns(["truncated"])
-            log.info("%s: %d / %d blocks", dataset_of(name), stored + number, total)
+    for number, block in enumerate(pool.through(blocks, total - stored, ordered=True), 1):
+        writer.append(block.drop_columns(["truncated"]))
+        log.info("%s: %d / %d blocks", plan.name, stored + number, total)
+    writer.finish()
+    log.info("%s: %d rows", plan.name, plan.store.require(plan.name).num_rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

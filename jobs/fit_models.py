@@ -22,9 +22,8 @@ from features.frameworks import framework_named
 from jobs.cluster import start_ray
 from jobs.encode_controls import dataset_of, wanted
 from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
-from jobs.waves import CATALOG
+from jobs.waves import CATALOG, require_own_vectors
 from pipeline.config import RunConfig
-from pipeline.errors import DataError
 from pipeline.schemas import FITS, PROVENANCE
 from pipeline.store import Store
 
@@ -98,11 +97,7 @@ def load_inputs(store: Store, config: RunConfig) -> tuple[CtrData, KnowledgeVect
 
 
 def _vectors(config: RunConfig, store: Store, data: CtrData) -> KnowledgeVectors:
-    if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
-        raise DataError(
-            f"{store.files.address}: features were made from other knowledge; run "
-            "encode_features again"
-        )
+    require_own_vectors(store)
     knowledge = store.read("knowledge", ["kind", "entity_id", *PROVENANCE])
     return join_vectors(data, store.read("features"), knowledge, config.catalog.split.protocol)
 

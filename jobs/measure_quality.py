@@ -9,11 +9,9 @@ It takes seconds, and no model.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.carry import StoredFeatures
+from features.formats import or_unknown
 from features.frameworks import framework_named
 from features.quality.agreement import CatalogFacts
 from features.quality.similarity import compare
@@ -34,7 +33,7 @@ from features.quality.summary import (
 )
 from jobs import cli
 from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
-from jobs.waves import require_own_framework
+from jobs.waves import require_own_framework, require_own_vectors
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.knowledge import entities
@@ -47,12 +46,13 @@ log = logging.getLogger("jobs.measure_quality")
 RESULT = "quality.json"
 INPUTS = ["knowledge", "features", "items"]
 _KEY = ["kind", "entity_id"]
+_STYLE = ".3f"  # of shares in the log
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the dataset `quality`."""
     require_own_framework(config, store)
-    _require_own_vectors(store)
+    require_own_vectors(store)
     plain = open_plain_run(config, store)
     plan = store.plan("quality", settings=settings_of(config, plain), inputs=INPUTS)
     if plan.is_done:
@@ -63,12 +63,7 @@ def run(config: RunConfig, store: Store) -> None:
     kinds = measure(config, store, plain)
     result = {"framework": config.framework, "plain_run": config.plain_run, "kinds": kinds}
     _log_result(kinds)
-    text = json.dumps(result, indent=2)
-    plan.write_files(
-        lambda folder: _write(folder / RESULT, text),
-        num_rows=store.require("knowledge").num_rows,
-        facts=result,
-    )
+    plan.write_json(RESULT, result, store.require("knowledge").num_rows)
 
 
 def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
@@ -137,33 +132,26 @@ def _vectors(store: Store, texts: TextMeasures) -> pa.Table:
     return StoredFeatures(store).take(rows.to_numpy().astype(np.int64))
 
 
-def _require_own_vectors(store: Store) -> None:
-    if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
-        raise DataError("features were made from other knowledge; run encode_features again")
-
-
 def _log_result(kinds: Mapping[str, Any]) -> None:
     for kind, found in kinds.items():
         texts, near = found["texts"], found["similarity"]
         log.info(
             "quality: %ss: %d texts, %s loop, %s nats per token lost, %s of tokens from pools",
             *(kind, texts["texts"]),
-            *(_number(texts[key]) for key in ("looping_share", "nats_per_token", "pool_share")),
+            *(
+                or_unknown(texts[key], _STYLE)
+                for key in ("looping_share", "nats_per_token", "pool_share")
+            ),
         )
         if near:
             log.info(
                 "quality: %ss: of %d texts %s are plain decoding's, cosine %s, to another row's %s",
                 *(kind, near["rows"]),
-                *(_number(near[key]) for key in ("identical", "cosine", "cosine_to_another")),
+                *(
+                    or_unknown(near[key], _STYLE)
+                    for key in ("identical", "cosine", "cosine_to_another")
+                ),
             )
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else format(value, ".3f")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

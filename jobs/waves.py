@@ -199,6 +199,19 @@ def open_prompts(config: RunConfig, store: Store) -> Prompts:
     return Prompts(users, items, interactions, config.prompts, templates)
 
 
+def require_own_vectors(store: Store) -> None:
+    """Check that features are of the knowledge that there is.
+
+    Raises:
+        DataError: they were made from other knowledge.
+    """
+    if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
+        raise DataError(
+            f"{store.files.address}: features were made from other knowledge; run "
+            "encode_features again"
+        )
+
+
 def require_own_framework(config: RunConfig, store: Store) -> None:
     """Check that the knowledge was not written for another framework than the configured one.
 

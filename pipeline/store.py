@@ -105,6 +105,13 @@ class Plan:
         temporary.rename(target)
         self.store.files.publish_all(self.name)
 
+    def write_json(self, file: str, result: Mapping[str, Any], num_rows: int) -> None:
+        """Write a dataset that is one JSON object, which is its facts as well."""
+        text = json.dumps(result, indent=2)
+        self.write_files(
+            lambda folder: write_atomically(folder / file, text.encode()), num_rows, result
+        )
+
     def open_writer(self) -> "DatasetWriter":
         """Write part by part; parts that an interrupted run left are kept and can be read."""
         return DatasetWriter(self)

@@ -69,10 +69,9 @@ def require_finite(fits: Iterable[Fit]) -> None:
 def chosen(fits: Sequence[Fit], seed: int) -> list[Fit]:
     """The fits with the setting that is best by the first seed."""
     best = tuned(fit for fit in fits if fit.task.seed == seed)
-    require_finite(
-        fit for fit in fits if fit.task.trial == best[fit.task.model, fit.task.arm].trial
-    )
-    return [fit for fit in fits if fit.task.trial == best[fit.task.model, fit.task.arm].trial]
+    kept = [fit for fit in fits if fit.task.trial == best[fit.task.model, fit.task.arm].trial]
+    require_finite(kept)
+    return kept
 
 
 def other_tasks(best: Mapping[tuple[str, str], Task], settings: CtrSettings) -> list[Task]:

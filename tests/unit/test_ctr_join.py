@@ -122,7 +122,8 @@ def test_an_own_text_up_to_the_users_first_row_passes_and_a_planted_later_one_is
 
 def test_per_user_a_mean_may_be_of_texts_that_are_later_than_the_users_first_row():
     late = {"a": 11}
-    join(features(latest=late, a="group"), knowledge(late))
+    vectors = join(features(latest=late, a="group"), knowledge(late))
+    assert vectors.users[0, -1] == 1.0
 
 
 @pytest.mark.parametrize("source", ["own", "group", "default"])
@@ -213,4 +214,5 @@ def test_ids_unknown_to_the_catalog_are_ignored_by_the_guard():
     for column, value in (("latest_source", 99), ("asof", 99)):
         ghost = changed(ghost, column, 0, value)
     known = [knowledge(), ghost.select(knowledge().column_names)]
-    join(pa.concat_tables([features(), ghost]), pa.concat_tables(known))
+    vectors = join(pa.concat_tables([features(), ghost]), pa.concat_tables(known))
+    assert vectors.users.tolist() == join(features()).users.tolist()
