@@ -7,6 +7,16 @@ from pydantic import Field
 from pipeline.settings import Count, CountOrAuto, Positive, Settings
 
 
+class RecommenderSettings(Settings):
+    """A decoder-only model over semantic IDs."""
+
+    hidden_dim: Count = 96
+    layers: Count = 3
+    heads: Count = 4
+    history_length: Count = 20  # latest items of a history that the model reads
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+
+
 class RqVaeSettings(Settings):
     """RQ-VAE (Lee et al., CVPR'22) as TIGER uses it (Rajput et al., NeurIPS'23)."""
 

@@ -52,6 +52,34 @@ class ItemTrie:
         return self._tree.num_nodes
 
     @property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """First child of every node and one more, (nodes + 1,); code of node n + 1, (nodes - 1,).
+
+        Children of a node are consecutive.
+        """
+        return self._tree.child_start, self._tree.child_code
+
+    @property
+    def first_leaf(self) -> int:
+        """Node of the first complete id; all later ones are complete too."""
+        return self._tree.level_start[self.levels]
+
+    def items_at(self, leaves: np.ndarray, most: int) -> np.ndarray:
+        """Items of complete ids, more than one where they share it: (leaves, most), -1 for none."""
+        start = self._tree.sequence_start[leaves][:, None] + np.arange(most)
+        is_own = start < self._tree.sequence_stop[leaves][:, None]
+        rows = self._tree.order[np.minimum(start, len(self._items) - 1)]
+        return np.where(is_own, self._items[rows], -1)
+
+    def leaves_of(self, items: np.ndarray) -> np.ndarray:
+        """Node of each item's complete id, NONE for who is not in the trie: (items,) int64."""
+        by_item = np.argsort(self._items)
+        place = np.searchsorted(self._items, items, sorter=by_item)
+        row = by_item[np.minimum(place, len(self._items) - 1)]
+        leaf = self._tree.walk(self._codes[row])[0]
+        return np.where(self._items[row] == items, leaf, NONE)
+
+    @property
     def nbytes(self) -> int:
         """Memory of all arrays."""
         own = self._items.nbytes + self._codes.nbytes + self._warm_codes.nbytes
