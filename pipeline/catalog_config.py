@@ -1,8 +1,8 @@
 """The section of a config that says where the catalog comes from, and how it is split."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from pipeline.locations import Location
 from pipeline.settings import Count, Settings, Share
@@ -37,6 +37,10 @@ class SplitSettings(Settings):
     knowledge_share: Share = 0.5  # global_time only
     train_share: Share = 0.8  # of the CTR rows (or of the users)
     valid_share: Share = 0.1
+    # Items drawn at random all of whose interactions become test rows, whenever they were: to learn
+    # what a model that has never seen an item makes of it. Not for the CTR check. 0 is left out
+    # of what a dataset is made from, so that runs from before there was a choice stay current.
+    cold_items: Annotated[float, Field(ge=0.0, lt=1.0, exclude_if=lambda share: share == 0.0)] = 0.0
 
     @model_validator(mode="after")
     def _shares_leave_a_test_part(self) -> "SplitSettings":

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
-from pipeline.generative_config import SemanticIdSettings
+from pipeline.generative_config import RecommenderSettings, SemanticIdSettings
 from pipeline.locations import Location, ModelLocation
 from pipeline.settings import (
     Choices,
@@ -232,6 +232,7 @@ class RunConfig(Settings):
     plain_run: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # decoded plain or strict
     encoder: EncoderSettings
     semantic_ids: SemanticIdSettings = SemanticIdSettings()
+    recommender: RecommenderSettings = RecommenderSettings()
     ctr: CtrSettings = CtrSettings()
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()

@@ -7,14 +7,29 @@ from pydantic import Field
 from pipeline.settings import Count, CountOrAuto, Positive, Settings
 
 
-class RecommenderSettings(Settings):
-    """A decoder-only model over semantic IDs."""
+class TrainingSettings(Settings):
+    """AdamW until a figure of held-out events no longer rises."""
 
+    learning_rate: Positive = 1e-3
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
+    batch_size: Count = 32
+    max_epochs: Count = 40
+    patience: Count = 4  # epochs without a better figure
+    warm_up: Annotated[int, Field(ge=0)] = 100  # steps up to the learning rate
+
+
+class RecommenderSettings(Settings):
+    """A decoder-only model over semantic IDs, with a head that reads placeholders (NEZHA)."""
+
+    until: Literal["knowledge", "train"] = "train"  # latest split that is trained on
     hidden_dim: Count = 96
     layers: Count = 3
     heads: Count = 4
     history_length: Count = 20  # latest items of a history that the model reads
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
+    placeholder_weight: Annotated[float, Field(ge=0.0)] = 1.0  # of the head's loss; 0: no head
+    placeholder_groups: Count = 3  # cuts of each window that the head learns from
+    training: TrainingSettings = TrainingSettings()
 
 
 class RqVaeSettings(Settings):

@@ -31,6 +31,7 @@ def assign_splits(interactions: pa.Table, settings: SplitSettings) -> pa.Chunked
     """
     assign = _global_time if settings.protocol == "global_time" else _per_user_prefix
     codes = assign(interactions, settings)
+    codes[_is_cold(interactions, settings.cold_items)] = _TEST
     sizes = np.bincount(codes, minlength=len(SPLITS))
     if not sizes.all():
         counts = ", ".join(f"{name} {size:,}" for name, size in zip(SPLITS, sizes, strict=True))
@@ -101,5 +102,14 @@ def _parts_of_users(
     return parts
 
 
-def _hash(user_id: str) -> int:
-    return int.from_bytes(hashlib.blake2b(user_id.encode(), digest_size=8).digest(), "little")
+def _is_cold(interactions: pa.Table, share: float) -> np.ndarray:
+    """Rows of the items that are made cold, by rank of a hash of the id: (rows,) bool."""
+    encoded = interactions["item_id"].combine_chunks().dictionary_encode()
+    hashes = np.array([_hash(item) for item in encoded.dictionary.to_pylist()], np.uint64)
+    is_cold = np.zeros(len(hashes), bool)
+    is_cold[np.argsort(hashes, kind="stable")[: round(share * len(hashes))]] = True
+    return is_cold[encoded.indices.to_numpy()]
+
+
+def _hash(entity_id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(entity_id.encode(), digest_size=8).digest(), "little")

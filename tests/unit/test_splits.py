@@ -133,3 +133,17 @@ def test_the_part_of_a_user_does_not_depend_on_the_other_rows_order():
         return {row["user_id"]: row["split"] for row in rows if row["split"] != "knowledge"}
 
     assert parts(first) == parts(later)
+
+
+@pytest.mark.parametrize("protocol", ["global_time", "per_user_prefix"])
+def test_cold_items_are_in_no_split_but_test_and_the_others_stay_where_they_were(protocol):
+    table = interactions_of([(n % 20, n % 37, n) for n in range(2000)])
+    warm = SplitSettings(protocol=protocol, history_limit=5)
+    cold = SplitSettings(protocol=protocol, history_limit=5, cold_items=0.2)
+    before, after = (assign_splits(table, own).to_pylist() for own in (warm, cold))
+    items = table["item_id"].to_pylist()
+    moved = {item for item, own, now in zip(items, before, after, strict=True) if own != now}
+    assert len(moved) == round(0.2 * 37)
+    assert {now for item, now in zip(items, after, strict=True) if item in moved} == {"test"}
+    assert "cold_items" not in warm.model_dump(mode="json")
+    assert cold.model_dump(mode="json")["cold_items"] == 0.2

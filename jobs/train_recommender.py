@@ -1,0 +1,121 @@
+"""Train a model that writes the semantic ID of the item a user will like next.
+
+    python -m jobs.train_recommender --config conf/generative.yaml
+
+Reads users, interactions and semantic_ids; writes the dataset `recommender`, weights as
+safetensors. Events up to the split `recommender.until` are trained on, those of `valid` decide when
+to stop. A killed training goes on after its last epoch.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from jobs import cli
+from pipeline.config import RunConfig
+from pipeline.errors import DataError
+from pipeline.generative.event_log import EventLog, read_event_log
+from pipeline.generative.recommender import Recommender, make_recommender
+from pipeline.generative.recommender_training import held_out, train_recommender
+from pipeline.schemas import SPLITS
+from pipeline.store import Plan, Store
+
+log = logging.getLogger("jobs.train_recommender")
+
+DATASET = "recommender"
+MODEL = "recommender"  # folder of the model within the dataset
+INPUTS = ["users", "interactions", "semantic_ids"]
+
+
+class Inputs(NamedTuple):
+    """What all jobs of generative recommendation read."""
+
+    log: EventLog
+    item_ids: pa.Array
+    codes: np.ndarray  # (items, levels) int32
+    is_warm: np.ndarray  # (items,) bool
+    num_codes: int  # of a level
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Make `recommender`.
+
+    Raises:
+        DataError: there is nothing to train on.
+        ConfigError: training diverged.
+    """
+    settings = {"recommender": config.recommender, "seed": config.seed}
+    plan = store.plan(DATASET, settings, INPUTS)
+    if plan.is_done:
+        log.info("%s: up to date", DATASET)
+        return
+    inputs = read_inputs(store)
+    most = config.recommender.history_length
+    train = known_events(inputs.log, config)
+    if not len(train.items):
+        raise DataError(
+            f"{store.files.address}/interactions: nobody likes anything up to the split "
+            f"{config.recommender.until!r}, so there is nothing to train on; see "
+            "catalog.positive_rating and recommender.until"
+        )
+    stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed)
+    levels = inputs.codes.shape[1]
+    model = make_recommender(config.recommender, levels, inputs.num_codes, config.seed)
+    log.info(
+        "recommender: %d parameters, %d events of %d users, stopped by %d others",
+        sum(own.numel() for own in model.parameters()),
+        *(len(train.items), int((np.diff(train.starts) > 0).sum()), len(stop_by)),
+    )
+    place = checkpoint_of(plan)
+    fitted = train_recommender(
+        model, train, stop_by, inputs.codes, config.recommender, config.seed, place
+    )
+    plan.write_files(lambda folder: _save(model, folder), 1, fitted.facts())
+    place.unlink(missing_ok=True)
+
+
+def read_inputs(store: Store) -> Inputs:
+    """Histories and semantic IDs."""
+    users = store.read("users", ["user_id"])["user_id"].combine_chunks()
+    table = store.read("semantic_ids")
+    item_ids = table["item_id"].combine_chunks()
+    flat = table["codes"].combine_chunks()
+    codes = flat.values.to_numpy().reshape(len(item_ids), -1)
+    facts = store.require("semantic_ids").facts
+    size = max(int(facts["codebook_size"]), int(codes.max(initial=0)) + 1)
+    return Inputs(
+        read_event_log(store.read("interactions"), users, item_ids),
+        item_ids,
+        codes,
+        table["is_warm"].to_numpy(),
+        size,
+    )
+
+
+def known_events(whole: EventLog, config: RunConfig) -> EventLog:
+    """What may be trained on."""
+    last = SPLITS.index(config.recommender.until)
+    return whole.of_splits(SPLITS[: last + 1])
+
+
+def checkpoint_of(plan: Plan) -> Path:
+    """Where a training that is not finished stands; another setting has another place."""
+    return plan.store.root / "checkpoints" / f"{plan.name}-{plan.fingerprint}.safetensors"
+
+
+def _save(model: Recommender, folder: Path) -> None:
+    model.save(folder / MODEL)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
