@@ -20,6 +20,7 @@ from jobs import cli
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.generative.event_log import EventLog, read_event_log
+from pipeline.generative.placeholder_head import PlaceholderHead, make_placeholder_head
 from pipeline.generative.recommender import Recommender, make_recommender
 from pipeline.generative.recommender_training import held_out, train_recommender
 from pipeline.schemas import SPLITS
@@ -28,7 +29,7 @@ from pipeline.store import Plan, Store
 log = logging.getLogger("jobs.train_recommender")
 
 DATASET = "recommender"
-MODEL = "recommender"  # folder of the model within the dataset
+MODEL, HEAD = "recommender", "head"  # folders within the dataset
 INPUTS = ["users", "interactions", "semantic_ids"]
 
 
@@ -66,6 +67,7 @@ def run(config: RunConfig, store: Store) -> None:
     stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed)
     levels = inputs.codes.shape[1]
     model = make_recommender(config.recommender, levels, inputs.num_codes, config.seed)
+    head = _head_for(config, model)
     log.info(
         "recommender: %d parameters, %d events of %d users, stopped by %d others",
         sum(own.numel() for own in model.parameters()),
@@ -73,9 +75,9 @@ def run(config: RunConfig, store: Store) -> None:
     )
     place = checkpoint_of(plan)
     fitted = train_recommender(
-        model, train, stop_by, inputs.codes, config.recommender, config.seed, place
+        model, head, train, stop_by, inputs.codes, config.recommender, config.seed, place
     )
-    plan.write_files(lambda folder: _save(model, folder), 1, fitted.facts())
+    plan.write_files(lambda folder: _save(model, head, folder), 1, fitted.facts())
     place.unlink(missing_ok=True)
 
 
@@ -108,8 +110,16 @@ def checkpoint_of(plan: Plan) -> Path:
     return plan.store.root / "checkpoints" / f"{plan.name}-{plan.fingerprint}.safetensors"
 
 
-def _save(model: Recommender, folder: Path) -> None:
+def _head_for(config: RunConfig, model: Recommender) -> PlaceholderHead | None:
+    if not config.recommender.placeholder_weight:
+        return None
+    return make_placeholder_head(model.levels, model.num_codes, model.width, config.seed)
+
+
+def _save(model: Recommender, head: PlaceholderHead | None, folder: Path) -> None:
     model.save(folder / MODEL)
+    if head is not None:
+        head.save(folder / HEAD)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

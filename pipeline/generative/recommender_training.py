@@ -1,4 +1,9 @@
-"""Training of a recommender: the next code at every place of a history."""
+"""Training of a recommender: the next code at every place of a history, and NEZHA's head.
+
+NEZHA trains the whole model by its head alone, one item a pass. Here the model learns every code of
+a window as well, and the head several cuts of it in the same pass, so that one model serves beam
+search, verification and the head.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -7,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from pipeline.generative.event_log import NO_ITEM, EventLog, as_histories
+from pipeline.generative.packed_placeholders import NO_CUT, pack
+from pipeline.generative.placeholder_head import PlaceholderHead
 from pipeline.generative.recommender import Recommender
 from pipeline.generative.session import Histories
 from pipeline.generative.training_loop import Fit, fit
@@ -17,7 +25,7 @@ from pipeline.generative_config import RecommenderSettings
 
 log = logging.getLogger(__name__)
 
-_MOST_HELD_OUT = 4000  # events that decide when to stop
+_MOST_HELD_OUT = 1000  # events that decide when to stop
 _EVALUATED = 256  # of them at once
 
 
@@ -51,6 +59,7 @@ def held_out(whole: EventLog, is_warm: np.ndarray, most: int, seed: int) -> Held
 
 def train_recommender(
     model: Recommender,
+    head: PlaceholderHead | None,
     train: EventLog,
     stop_by: HeldOut,
     codes: np.ndarray,
@@ -58,10 +67,11 @@ def train_recommender(
     seed: int,
     checkpoint: Path | None = None,
 ) -> Fit:
-    """Train `model` in place on the histories of `train`.
+    """Train `model` and `head` in place on the histories of `train`.
 
     Args:
         model: untrained, or of an earlier night.
+        head: reads its placeholders; without one nothing is learnt about them.
         train: events that may be known.
         stop_by: the mean log-probability of their targets decides.
         codes: semantic IDs of all items, (items, levels).
@@ -70,18 +80,43 @@ def train_recommender(
         checkpoint: see `fit`.
     """
     most = settings.history_length + 1  # the last one is a target only
+    weight, groups = settings.placeholder_weight, settings.placeholder_groups
 
     def losses(epoch: int) -> Iterator[torch.Tensor]:
         windows = draw_windows(train, most, [seed, epoch])
+        cuts = draw_cuts(windows, groups, [seed, epoch])
         size = settings.training.batch_size
         for start in range(0, len(windows), size):
-            batch = windows[start : start + size]
-            yield language_model_loss(model, tokens_of(batch, codes, model))
+            batch = tokens_of(windows[start : start + size], codes, model)
+            if head is None:
+                yield language_model_loss(model, batch)
+                continue
+            own = torch.as_tensor(cuts[start : start + size], device=model.device)
+            packed = pack(model, batch.tokens, (batch.lengths - 1) // model.levels, own)
+            states = packed.run(model)
+            loss = -code_log_probs(model, states.windows, batch).mean()
+            yield loss + weight * head.loss(states.ends, states.placeholders, packed.codes)
 
     def evaluate() -> float:
-        return mean_log_probability(model, stop_by, codes)
+        figure = mean_log_probability(model, stop_by, codes)
+        if head is not None:
+            figure += weight * mean_log_probability_of_head(model, head, stop_by, codes)
+        return figure
 
-    return fit(model, losses, evaluate, settings.training, checkpoint, "recommender")
+    trained = nn.ModuleList([model] if head is None else [model, head])
+    return fit(trained, losses, evaluate, settings.training, checkpoint, "recommender")
+
+
+def draw_cuts(windows: np.ndarray, groups: int, seed: list[int]) -> np.ndarray:
+    """After how many of its items each window is cut, several times: (windows, groups) int64.
+
+    No two cuts of a window are the same; a window with fewer items than `groups` has fewer.
+    """
+    lengths = (windows != NO_ITEM).sum(1)
+    keys = np.random.default_rng([*seed, 1]).random(windows.shape)
+    keys[np.arange(windows.shape[1]) >= lengths[:, None]] = 2  # no item follows
+    cuts = np.argsort(keys, axis=1)[:, :groups]
+    return np.where(np.take_along_axis(keys, cuts, 1) < 1, cuts, NO_CUT)
 
 
 def tokens_of(items: np.ndarray, codes: np.ndarray, model: Recommender) -> Histories:
@@ -139,3 +174,19 @@ def mean_log_probability(model: Recommender, events: HeldOut, codes: np.ndarray)
         wanted = windows.tokens[rows, place] - offset
         total += float(torch.log_softmax(logits, -1).gather(2, wanted[..., None]).sum())
     return total / max(len(events) * model.levels, 1)
+
+
+@torch.inference_mode()
+def mean_log_probability_of_head(
+    model: Recommender, head: PlaceholderHead, events: HeldOut, codes: np.ndarray
+) -> float:
+    """The same by the head, told the codes before each."""
+    whole, total = events.with_targets(), 0.0
+    for start in range(0, len(events), _EVALUATED):
+        windows = tokens_of(whole[start : start + _EVALUATED], codes, model)
+        lengths = (windows.lengths - 1) // model.levels
+        packed = pack(model, windows.tokens, lengths, lengths[:, None] - 1)
+        states = packed.run(model)
+        count = len(packed.codes)
+        total -= float(head.loss(states.ends, states.placeholders, packed.codes)) * count
+    return total / max(len(events), 1)

@@ -7,9 +7,12 @@ from torch import nn
 
 from pipeline.errors import ConfigError
 from pipeline.generative.event_log import NO_ITEM, EventLog
+from pipeline.generative.packed_placeholders import NO_CUT
+from pipeline.generative.placeholder_head import make_placeholder_head
 from pipeline.generative.recommender import make_recommender
 from pipeline.generative.recommender_training import (
     HeldOut,
+    draw_cuts,
     held_out,
     language_model_loss,
     mean_log_probability,
@@ -28,7 +31,6 @@ SETTINGS = RecommenderSettings(
     heads=2,
     history_length=4,
     dropout=0.1,
-    placeholder_weight=0.0,
     training=TRAINING,
 )
 CODES_OF = np.stack(np.unravel_index(np.arange(ITEMS), (CODES, CODES)), 1)
@@ -112,20 +114,34 @@ def test_cold_targets_do_not_decide_when_to_stop():
     assert held_out(log, is_warm, 3, 0).targets.tolist() == [t for t in targets if is_warm[t]]
 
 
-def trained(checkpoint=None, epochs=6):
+def trained(checkpoint=None, epochs=6, with_head=True):
     log = a_log([9] * 30)
     model = make_recommender(SETTINGS, LEVELS, CODES, 0)
+    head = make_placeholder_head(LEVELS, CODES, model.width, 0) if with_head else None
     training = TRAINING.model_copy(update={"max_epochs": epochs})
     settings = SETTINGS.model_copy(update={"training": training})
     stop_by = held_out(log, np.ones(ITEMS, bool), 4, 0)
     train = log.of_splits(("knowledge", "train"))
-    return model, train_recommender(model, train, stop_by, CODES_OF, settings, 3, checkpoint)
+    return model, train_recommender(model, head, train, stop_by, CODES_OF, settings, 3, checkpoint)
 
 
-def test_a_recommender_learns_what_comes_next():
-    _, run = trained()
-    assert run.figures[-1] > -0.5  # by chance: -log(12) / 2 = -1.24
+@pytest.mark.parametrize("with_head", [False, True])
+def test_a_recommender_and_its_head_learn_what_comes_next(with_head):
+    _, run = trained(with_head=with_head)
+    assert run.figures[-1] > -0.5 * (1 + with_head)  # by chance: -log(12) / 2 = -1.24 for each
     assert run.best == max(run.figures)
+
+
+def test_cuts_differ_and_leave_an_item_to_be_foretold():
+    windows = np.array([[3, 5, 1, 2], [11, NO_ITEM, NO_ITEM, NO_ITEM], [0, 1, 2, NO_ITEM]])
+    seen = set()
+    for epoch in range(50):
+        cuts = draw_cuts(windows, 3, [0, epoch])
+        assert sorted(cuts[1].tolist()) == [NO_CUT, NO_CUT, 0]
+        assert sorted(cuts[2].tolist()) == [0, 1, 2]
+        assert len(set(cuts[0].tolist())) == 3
+        seen |= set(cuts[0].tolist())
+    assert seen == {0, 1, 2, 3}
 
 
 def test_a_training_that_was_killed_ends_as_it_would_have(tmp_path):
