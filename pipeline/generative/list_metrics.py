@@ -36,7 +36,7 @@ def ndcg(ranks: np.ndarray, k: int) -> np.ndarray:
 
 
 def interval(values: np.ndarray, users: np.ndarray, seed: int) -> Interval:
-    """Mean of `values` (n,) over events, resampled by whole `users` (n,): theirs are not independent.
+    """Mean of `values` (n,) over events, resampled by `users` (n,): theirs are not independent.
 
     Of differences between two ways on the same events it is a paired interval. No event: all NaN.
     """
