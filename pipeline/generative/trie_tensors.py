@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from pipeline.generative.code_tree import NONE
 from pipeline.generative.item_trie import ItemTrie
@@ -19,7 +20,8 @@ class TrieTensors:
     num_codes: int
     levels: int
     is_constraint: bool  # or only tells what is an item and what is not
-    excluded: torch.Tensor | None = None  # (users, leaves) bool, never recommended to the user
+    # Nodes that lead to nothing the user may get, (users, nodes) bool.
+    excluded: torch.Tensor | None = None
 
     def children(self, nodes: torch.Tensor) -> torch.Tensor:
         """Node that each code leads to, NONE if none or excluded: (users, n) -> (users, n, codes).
@@ -38,8 +40,7 @@ class TrieTensors:
         found = found.view(*nodes.shape, self.num_codes)
         if self.excluded is None:
             return found
-        leaf = (found - self.first_leaf).clamp(min=0).flatten(1)
-        is_out = self.excluded.gather(1, leaf).view(found.shape) & (found >= self.first_leaf)
+        is_out = self.excluded.gather(1, found.clamp(min=0).flatten(1)).view(found.shape)
         return found.masked_fill(is_out, NONE)
 
     def narrow(self, rows: torch.Tensor) -> "TrieTensors":
@@ -49,8 +50,22 @@ class TrieTensors:
         return replace(self, excluded=self.excluded[rows])
 
     def without(self, excluded: torch.Tensor) -> "TrieTensors":
-        """For users who never get some leaves, (users, leaves) bool."""
-        return replace(self, excluded=excluded)
+        """For users who never get some leaves, (users, leaves) bool.
+
+        Nor do they get a prefix below which nothing else is: a beam that cannot be completed would
+        take the place of one that can, and lists would be short without need.
+        """
+        start, stop = self._leaves_below()
+        left = nn.functional.pad((~excluded).cumsum(1, dtype=torch.int32), (1, 0))
+        return replace(self, excluded=left[:, start] == left[:, stop])
+
+    def _leaves_below(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Leaves below every node, which are consecutive: first and one past the last, (nodes,)."""
+        first = last = torch.arange(len(self.child_start) - 1, device=self.child_start.device)
+        for _ in range(self.levels):
+            first = torch.where(first < self.first_leaf, self.child_start[first], first)
+            last = torch.where(last < self.first_leaf, self.child_start[last + 1] - 1, last)
+        return first - self.first_leaf, last + 1 - self.first_leaf
 
 
 def trie_tensors(

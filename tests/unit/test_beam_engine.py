@@ -131,6 +131,29 @@ def test_excluded_items_are_not_found():
     assert rest.codes[1].tolist() == whole.codes[1].tolist()
 
 
+def test_beams_that_lead_to_nothing_do_not_take_the_place_of_others():
+    model, (trie, codes) = a_model(), a_trie()
+    batch = requests(codes, [4, 1])
+    edges = trie_tensors(trie, CODES, "cpu")
+    engine = BeamEngine(model, edges, NoDraft(), StrictTopK(), 3)
+    liked = engine.search(batch).codes[:, :, 0]  # first codes of the best
+    first = trie.leaves_of(np.arange(ITEMS)) - trie.first_leaf  # leaf of every item
+    excluded = torch.zeros(2, ITEMS, dtype=torch.bool)
+    for user in range(2):
+        is_gone = np.isin(codes[:, 0], liked[user].numpy())
+        excluded[user, first[is_gone]] = True
+    found = engine.search(batch._replace(excluded=excluded))
+    assert torch.isfinite(found.scores).all()
+    assert not any(set(found.codes[u, :, 0].tolist()) & set(liked[u].tolist()) for u in range(2))
+    # One item alone is left: it is found whatever the model thinks of its beginning.
+    for item in range(0, ITEMS, 7):
+        excluded[:] = True
+        excluded[:, first[item]] = False
+        found = engine.search(batch._replace(excluded=excluded))
+        assert found.codes[:, 0].tolist() == [codes[item].tolist()] * 2
+        assert (found.scores[:, 1:] == -torch.inf).all()
+
+
 def test_a_saved_model_scores_as_before(tmp_path):
     model, (trie, codes) = a_model(), a_trie()
     model.save(tmp_path / "m")
