@@ -19,6 +19,7 @@ import pyarrow as pa
 from jobs import cli
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.generative.codes_hash import CODES_HASH, codes_hash
 from pipeline.generative.event_log import EventLog, read_event_log
 from pipeline.generative.placeholder_head import PlaceholderHead, make_placeholder_head
 from pipeline.generative.recommender import Recommender, make_recommender
@@ -77,7 +78,8 @@ def run(config: RunConfig, store: Store) -> None:
     fitted = train_recommender(
         model, head, train, stop_by, inputs.codes, config.recommender, config.seed, place
     )
-    plan.write_files(lambda folder: _save(model, head, folder), 1, fitted.facts())
+    facts = fitted.facts() | {CODES_HASH: codes_hash(inputs.item_ids, inputs.codes)}
+    plan.write_files(lambda folder: _save(model, head, folder), 1, facts)
     place.unlink(missing_ok=True)
 
 
