@@ -36,7 +36,7 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features quality semantic-ids ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
+	features quality semantic-ids recommend ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
 	sweep soak test test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
@@ -94,6 +94,10 @@ quality: $(INPUTS) ## what texts are like: near to plain ones, repeated, copied,
 
 semantic-ids: $(INPUTS) ## items as sequences of codes, from their texts and embeddings, with a health report
 	$(PY) -m jobs.assign_semantic_ids $(OPTIONS)
+
+recommend: CONFIG = conf/generative.yaml
+recommend: $(INPUTS) ## the best items for every user, and all stages that lists need
+	$(PY) -m jobs.recommend $(OPTIONS)
 
 ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
 	$(PY) -m jobs.check_ctr $(OPTIONS)

@@ -10,7 +10,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
-from pipeline.generative_config import RecommenderSettings, SemanticIdSettings
+from pipeline.generative_config import (
+    RecommendationSettings,
+    RecommenderSettings,
+    SemanticIdSettings,
+)
 from pipeline.locations import Location, ModelLocation
 from pipeline.settings import (
     Choices,
@@ -100,7 +104,8 @@ class CtrSettings(Settings):
     ]
     # Beside base, knowledge and shuffled, and plain where `plain_run` names its run.
     controls: Annotated[
-        list[Literal["zeros", "raw_text", "history", "canary"]], AfterValidator(without_repeats)
+        list[Literal["zeros", "raw_text", "history", "canary", "recommendations"]],
+        AfterValidator(without_repeats),
     ] = ["zeros", "raw_text", "history", "canary"]
     seeds: Annotated[int, Field(ge=2, le=100)] = 5
     max_epochs: Count = 20
@@ -209,6 +214,7 @@ class ClusterSettings(Settings):
     address: str | None = None  # None starts a local Ray
     knowledge: StageSettings = StageSettings()
     features: StageSettings = StageSettings()
+    recommendations: StageSettings = StageSettings()
     object_store_mb: Annotated[int, Field(ge=80)] = 512
 
 
@@ -233,6 +239,7 @@ class RunConfig(Settings):
     encoder: EncoderSettings
     semantic_ids: SemanticIdSettings = SemanticIdSettings()
     recommender: RecommenderSettings = RecommenderSettings()
+    recommendation: RecommendationSettings = RecommendationSettings()
     ctr: CtrSettings = CtrSettings()
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from pipeline.settings import Count, CountOrAuto, Positive, Settings
+from pipeline.locations import Location
+from pipeline.settings import Count, CountOrAuto, Positive, Settings, Share
 
 
 class TrainingSettings(Settings):
@@ -56,3 +57,26 @@ class SemanticIdSettings(Settings):
     # How far collaborative vectors count beside content vectors; 0 leaves them out.
     collaborative_weight: Annotated[float, Field(ge=0.0)] = 1.0
     rq_vae: RqVaeSettings = RqVaeSettings()
+
+
+class RecommendationSettings(Settings):
+    """`make recommend`: the best items for every user."""
+
+    method: Literal["beam", "exhaustive"] = "beam"  # see `pipeline.generative.methods`
+    top_k: Count = 10
+    beams: Count = 20
+    draft_nodes: Count = 128  # that a drafter may guess for a user and call
+    constrained: bool = True  # nothing but ids of items is ever written
+    exclude_seen: bool = True  # nothing that the user has an interaction with, liked or not
+    withdrawn: Location | None = None  # a table with a column item_id: recommended to nobody
+    # past: of the splits up to recommender.until, as a CTR check has to have it; all: of the log.
+    history: Literal["past", "all"] = "past"
+    batch_users: Count = 64
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    max_error_share: Share = 0.01  # more error rows than this: exit code 4
+
+    @model_validator(mode="after")
+    def _beams_fill_the_list(self) -> "RecommendationSettings":
+        if self.beams < self.top_k:
+            raise ValueError(f"beams is {self.beams}, below top_k {self.top_k}; raise it")
+        return self

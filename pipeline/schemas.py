@@ -11,6 +11,9 @@ SPLITS = ("knowledge", "train", "valid", "test")
 # Where a drafted token came from: texts, best first, or a draft model.
 SOURCES = ("previous", "own", "group", "global", "model")
 
+# How an item came into a list: a beam, a draft that was accepted, or the best of those left over.
+LIST_SOURCES = ("beam", "accepted", "filled")
+
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
 
 USERS = pa.schema([("user_id", pa.string()), ("attributes", ATTRIBUTES)])
@@ -113,6 +116,30 @@ SEMANTIC_IDS = pa.schema(
     ]
 )
 
+# One row per user, in the order of USERS; a user who could not be served is an error row.
+RECOMMENDATIONS = pa.schema(
+    [
+        ("user_id", pa.string()),
+        ("asof", pa.int64()),  # timestamp of the latest interaction the list could know, 0 if none
+        ("latest_source", pa.int64()),  # of the user's own ones, 0 if none
+        ("source_events", pa.int32()),  # items of the history that were read
+        ("unknown_items", pa.int32()),  # items of the history without a semantic ID, not read
+        (
+            "item_ids",
+            pa.list_(pa.string()),
+        ),  # best first; fewer than asked for if there are no more
+        ("scores", pa.list_(pa.float32())),  # mean log-probability of a code
+        ("sources", pa.list_(pa.string())),  # one of LIST_SOURCES
+        ("calls", pa.int32()),  # of the model
+        ("nodes_scored", pa.int32()),  # codes that the model scored, the history's aside
+        ("accepted_levels", pa.int32()),  # drafted ones
+        ("rounds", pa.int32()),  # of drafting and verifying
+        ("valid_share", pa.float32()),  # ids found that are an item's
+        ("exit_reason", pa.string()),  # full | exhausted | unfilled | error, or what a method says
+        ("error", pa.string()),
+    ]
+)
+
 # Every model that the check trained; its scores make the result, and any other comparison.
 FITS = pa.schema(
     [
@@ -136,6 +163,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "knowledge": (KNOWLEDGE, 5),
     "features": (FEATURES, 2),
     "semantic_ids": (SEMANTIC_IDS, 1),
+    "recommendations": (RECOMMENDATIONS, 1),
     "fits": (FITS, 1),
 }
 

@@ -23,6 +23,7 @@ STAGES = {
     "features": "encode_features",
     "quality": "measure_quality",
     "semantic-ids": "assign_semantic_ids",
+    "recommend": "recommend",
     "ctr": "check_ctr",
     "comparison": "compare_decoding",
     "export": "export_features",
