@@ -11,14 +11,17 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
+from features.ctr.arms import RECOMMENDATIONS
 from features.ctr.check import summarise
 from features.ctr.data import make_ctr_data
 from features.ctr.join import sources_of
 from features.ctr.verdict import BETTER, LOSSLESS, outcome
 from features.formats import or_unknown
 from jobs import cli, encode_controls, fit_models
+from jobs.recommend import LIST_STAGES
 from jobs.waves import CATALOG, require_own_framework
 from pipeline.config import CtrSettings, RunConfig
 from pipeline.errors import CheckError
@@ -34,6 +37,9 @@ def run(config: RunConfig, store: Store) -> None:
     """Write the datasets `fits` and `ctr`, then hold the result against the thresholds."""
     require_own_framework(config, store)
     encode_controls.run(config, store)
+    if RECOMMENDATIONS in config.ctr.controls:
+        for stage in LIST_STAGES:
+            import_module(f"jobs.{stage}").run(config, store)
     fit_models.run(config, store)
     plan = store.plan("ctr", settings_of(config), [*CATALOG, "fits"])
     if plan.is_done:

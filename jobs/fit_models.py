@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from features.ctr.arms import Arm, make_arms
+from features.ctr.arms import RECOMMENDATIONS, Arm, Told, make_arms
+from features.ctr.candidates import CandidateLists, join_lists
 from features.ctr.check import first_tasks, other_tasks, tuned
 from features.ctr.data import CtrData, make_ctr_data
 from features.ctr.guard import require_past_only
@@ -24,6 +25,7 @@ from jobs.encode_controls import dataset_of, wanted
 from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
 from jobs.waves import CATALOG, require_own_vectors
 from pipeline.config import RunConfig
+from pipeline.errors import DataError
 from pipeline.schemas import FITS, PROVENANCE
 from pipeline.store import Store
 
@@ -82,7 +84,8 @@ def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
 
 def inputs_of(config: RunConfig) -> list[str]:
     """The datasets that fits are made from."""
-    return [*INPUTS, *map(dataset_of, wanted(config))]
+    lists = [RECOMMENDATIONS] if RECOMMENDATIONS in config.ctr.controls else []
+    return [*INPUTS, *map(dataset_of, wanted(config)), *lists]
 
 
 def load_inputs(store: Store, config: RunConfig) -> tuple[CtrData, KnowledgeVectors]:
@@ -106,14 +109,37 @@ def _plain(config: RunConfig, plain: Store | None, data: CtrData) -> KnowledgeVe
     return None if plain is None else _vectors(config, plain, data)
 
 
-def _controls(config: RunConfig, store: Store, data: CtrData) -> dict[str, KnowledgeVectors | None]:
-    """The controls wanted, with vectors where they are encoded texts."""
-    controls: dict[str, KnowledgeVectors | None] = dict.fromkeys(config.ctr.controls)
+def _controls(config: RunConfig, store: Store, data: CtrData) -> dict[str, Told | None]:
+    """The controls wanted, with vectors where they are encoded texts, and with lists."""
+    controls: dict[str, Told | None] = dict.fromkeys(config.ctr.controls)
     for name in wanted(config):
         features = store.read(dataset_of(name))
         require_past_only(data, features, config.catalog.split.protocol)
         controls[name] = vectors_of(data, features)
+    if RECOMMENDATIONS in controls:
+        controls[RECOMMENDATIONS] = _lists(config, store, data)
     return controls
+
+
+def _lists(config: RunConfig, store: Store, data: CtrData) -> CandidateLists:
+    """Lists of the users.
+
+    Raises:
+        DataError: they were made from what has changed since, or would leak.
+    """
+    if not store.is_consistent(RECOMMENDATIONS):
+        raise DataError(
+            f"{store.files.address}/{RECOMMENDATIONS} was made from older inputs; run recommend "
+            "again"
+        )
+    splits = store.require(RECOMMENDATIONS).settings.get("splits", [])
+    table = store.read(RECOMMENDATIONS)
+    lists = join_lists(data, table, splits, config.catalog.split.protocol)
+    log.info(
+        "fits: the item of %.1f %% of train rows and %.1f %% of test rows is in the user's list",
+        *(100 * lists.coverage(data, split) for split in ("train", "test")),
+    )
+    return lists
 
 
 def read_fits(table: pa.Table) -> list[Fit]:

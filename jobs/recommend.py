@@ -16,15 +16,14 @@ from pipeline.store import Store
 
 log = logging.getLogger("jobs.recommend")
 
+LIST_STAGES = ("assign_semantic_ids", "train_recommender", "recommend_items")
 STAGES = (
     "build_catalog",
     "train_embeddings",
     "group_entities",
     "generate_knowledge",
     "encode_features",
-    "assign_semantic_ids",
-    "train_recommender",
-    "recommend_items",
+    *LIST_STAGES,
 )
 
 

@@ -259,6 +259,17 @@ class RunConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _lists_that_are_checked_are_of_the_past(self) -> "RunConfig":
+        if "recommendations" in self.ctr.controls and (
+            self.recommender.until != "knowledge" or self.recommendation.history != "past"
+        ):
+            raise ValueError(
+                "ctr.controls names recommendations, which must not know a CTR row; set "
+                "recommender.until to knowledge and recommendation.history to past"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _a_row_fits_its_slot(self) -> "RunConfig":
         need = self.prompts.max_tokens + self.generation.max_new_tokens + self.engine.draft_nodes
         if need > self.engine.max_length:

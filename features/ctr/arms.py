@@ -1,6 +1,6 @@
 """The arms of the check: one model, one split, one budget, and each time other knowledge.
 
-| arm | the adaptor gets |
+| arm | the adaptor (of `recommendations`: a small network) gets |
 |---|---|
 | `base` | nothing: there is no adaptor |
 | `zeros` | zero vectors: what the adaptor's own parameters bring |
@@ -9,6 +9,7 @@
 | `knowledge` | what the LLM wrote |
 | `plain` | what it writes by plain decoding, from another run |
 | `shuffled` | the knowledge of another entity, about as popular: the placebo |
+| `recommendations` | where the row's item is in the user's list; see `features.ctr.candidates` |
 | `canary` | which texts users will like, test rows included: a leak that the check has to notice |
 
 `base` has no loss of a framework. Nor have those whose vectors say nothing of their owner: where
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from features.ctr.candidates import CandidateLists
 from features.ctr.data import CtrData
 from features.ctr.join import KnowledgeVectors
 
@@ -29,32 +31,45 @@ BASE, ZEROS, KNOWLEDGE, PLAIN, SHUFFLED, CANARY = (
     *("base", "zeros", "knowledge", "plain", "shuffled", "canary"),
 )
 TEXTS = ("raw_text", "history")  # controls that an encoder has to read
-ARMS = (BASE, ZEROS, *TEXTS, CANARY, PLAIN, KNOWLEDGE, SHUFFLED)  # in the order of tables
+RECOMMENDATIONS = "recommendations"
+ARMS = (
+    BASE,
+    ZEROS,
+    *TEXTS,
+    RECOMMENDATIONS,
+    CANARY,
+    PLAIN,
+    KNOWLEDGE,
+    SHUFFLED,
+)  # in the order of tables
 
 _PARTS = 10  # deciles of popularity
 _LEAST_PART = 10  # entities; among fewer too many would keep their own vector
 _LEAST_DEVIATION = 1e-6
 
 
+Told = KnowledgeVectors | CandidateLists
+
+
 @dataclass(frozen=True)
 class Arm:
-    """What a model is told of entities, and how."""
+    """What a model is told of entities, or of pairs of them, and how."""
 
-    vectors: KnowledgeVectors | None  # None: there is no adaptor
+    told: Told | None  # None: nothing, so no input is added
     is_aligned: bool = False  # the framework's own loss is part of training
     is_shuffled: bool = False  # by each seed anew
 
-    def of(self, data: CtrData, seed: int) -> KnowledgeVectors | None:
-        """The vectors of the fit with this seed."""
-        if self.vectors is None or not self.is_shuffled:
-            return self.vectors
-        return shuffled(self.vectors, data, seed)
+    def of(self, data: CtrData, seed: int) -> Told | None:
+        """What the fit with this seed is told."""
+        if not self.is_shuffled or not isinstance(self.told, KnowledgeVectors):
+            return self.told
+        return shuffled(self.told, data, seed)
 
 
 def make_arms(
     data: CtrData,
     knowledge: KnowledgeVectors,
-    controls: Mapping[str, KnowledgeVectors | None],
+    controls: Mapping[str, Told | None],
     plain: KnowledgeVectors | None,
 ) -> dict[str, Arm]:
     """The arms of a check, by name, in the order of tables.
@@ -62,7 +77,7 @@ def make_arms(
     Args:
         data: the CTR rows.
         knowledge: of the run.
-        controls: those wanted, with the vectors of the ones that are encoded texts.
+        controls: those wanted, with the vectors of encoded texts and with lists.
         plain: of the run that was decoded plainly, if there is one.
     """
     made = {
@@ -70,8 +85,8 @@ def make_arms(
         CANARY: lambda: Arm(canary(data, knowledge)),
     }
     arms = {BASE: Arm(None), KNOWLEDGE: Arm(knowledge, is_aligned=True)}
-    for name, vectors in controls.items():
-        arms[name] = made[name]() if vectors is None else Arm(vectors, is_aligned=True)
+    for name, told in controls.items():
+        arms[name] = made[name]() if told is None else Arm(told, is_aligned=name in TEXTS)
     if plain is not None:
         arms[PLAIN] = Arm(plain, is_aligned=True)
     arms[SHUFFLED] = Arm(knowledge, is_shuffled=True)

@@ -10,6 +10,8 @@ there a user's own text is held to that user's own rows, and nothing else is.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +23,11 @@ from pipeline.schemas import PROVENANCE, VECTOR_SOURCES
 
 _SAID = ("source", *PROVENANCE)
 _AGAIN = "move the folder of `features` away and run encode_features again"
+
+_LEAKY_LISTS = (
+    "so the check would leak; set recommender.until: knowledge and recommendation.history: past, "
+    "and run recommend again"
+)
 
 
 def require_rows(data: CtrData, features: pa.Table, knowledge: pa.Table) -> None:
@@ -100,8 +107,7 @@ def require_past_only(data: CtrData, features: pa.Table, protocol: str) -> None:
         remedy = "run build_catalog and all stages after it again"
         _refuse(known, pc.greater_equal(known["asof"], first), words + remedy)
         return
-    begins = np.full(len(data.user_ids), np.iinfo(np.int64).max)
-    np.minimum.at(begins, data.users, data.timestamps)
+    begins = _first_rows(data)
     own = _own(features)
     rows = own.filter(pc.equal(own["kind"], "user"))
     owners = pc.index_in(rows["entity_id"], value_set=data.user_ids.combine_chunks())
@@ -113,6 +119,58 @@ def require_past_only(data: CtrData, features: pa.Table, protocol: str) -> None:
             f"knowledge of {late.sum()} users, such as {names}, saw interactions later than "
             "their first CTR row, so the check would leak; prompts may use split knowledge only"
         )
+
+
+def require_past_lists(
+    data: CtrData, lists: pa.Table, splits: Sequence[str], protocol: str
+) -> None:
+    """Check that every user has one row of RECOMMENDATIONS, and that none has seen a CTR row.
+
+    They must be made of interactions of the split `knowledge` alone, by histories and by the model
+    that was trained. With `global_time` they are as of before the first CTR row of all; with
+    `per_user_prefix` the user's own latest one is not later than that user's first CTR row.
+
+    Raises:
+        DataError: a user has no row or several, or a list would leak.
+    """
+    ids = lists["user_id"]
+    if len(pc.unique(ids)) < len(ids):
+        raise DataError("recommendations holds users who stand twice; run recommend again")
+    lacking = data.user_ids.filter(pc.invert(pc.is_in(data.user_ids, value_set=ids)))
+    if len(lacking):
+        raise DataError(
+            f"recommendations has no row of {len(lacking)} users of the catalog, such as "
+            f"{lacking[:3].to_pylist()}; run recommend again"
+        )
+    if list(splits) != ["knowledge"]:
+        raise DataError(f"recommendations know the splits {list(splits)}, {_LEAKY_LISTS}")
+    latest, asof = (lists[name].to_numpy() for name in ("latest_source", "asof"))
+    if (latest > asof).any() or (asof < 0).any():
+        raise DataError("recommendations have seen what is later than they are as of; run again")
+    if protocol == "global_time":
+        is_late = asof >= data.timestamps.min()
+    else:
+        is_late = latest > _first_rows(data)[_places_of(ids, data)]
+    if is_late.any():
+        names = ids.filter(pa.array(is_late))[:3].to_pylist()
+        raise DataError(
+            f"recommendations of {is_late.sum()} users, such as {names}, are as of when the CTR "
+            f"rows have begun, {_LEAKY_LISTS}"
+        )
+
+
+def _first_rows(data: CtrData) -> np.ndarray:
+    """Time of the first CTR row of every user, the end of time where there is none: (users,)."""
+    begins = np.full(len(data.user_ids), np.iinfo(np.int64).max)
+    np.minimum.at(begins, data.users, data.timestamps)
+    return begins
+
+
+def _places_of(ids: pa.ChunkedArray, data: CtrData) -> np.ndarray:
+    places = pc.index_in(ids, value_set=data.user_ids.combine_chunks())
+    if places.null_count:
+        raise DataError("recommendations name users that the catalog lacks; run recommend again")
+    return places.to_numpy()
 
 
 def _require_columns(features: pa.Table) -> None:

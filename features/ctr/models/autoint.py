@@ -10,7 +10,7 @@ The fields e_m are values, the mean of the history (equation 4), knowledge of us
 import torch
 from torch import Tensor, nn
 
-from features.ctr.models.rows import Batch, FieldInput, KnowledgeInput, RowInput
+from features.ctr.models.rows import AddedInput, Batch, FieldInput, RowInput
 
 _LAYERS, _HEADS = 2, 2
 
@@ -39,7 +39,7 @@ class InteractingLayer(nn.Module):
 class AutoInt(nn.Module):
     """Interacting layers over the fields, without a deep network beside them."""
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.fields = FieldInput(rows, dim, knowledge)
         widths = (dim, *[_HEADS * dim] * (_LAYERS - 1))

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from features.ctr.models.rows import (
+    AddedInput,
     Batch,
-    KnowledgeInput,
     RowInput,
     hidden_layers,
     mean_of_events,
@@ -38,7 +38,7 @@ class CrossNetwork(nn.Module):
 class DcnV2(nn.Module):
     """Cross and deep network side by side."""
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.rows = rows
         width = rows.width + dim + (knowledge.width if knowledge else 0)

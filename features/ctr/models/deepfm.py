@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from features.ctr.models.lr import LinearTerm
 from features.ctr.models.rows import (
+    AddedInput,
     Batch,
-    KnowledgeInput,
     RowInput,
     hidden_layers,
     mean_of_events,
@@ -31,7 +31,7 @@ def pairwise(fields: Tensor) -> Tensor:
 class DeepFm(nn.Module):
     """Factorisation machine and deep network over the same embeddings."""
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.rows = rows
         self.linear = LinearTerm(rows, knowledge)

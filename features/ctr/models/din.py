@@ -9,13 +9,13 @@ knowledge bypasses the attention, as in KAR.
 import torch
 from torch import Tensor, nn
 
-from features.ctr.models.rows import Batch, KnowledgeInput, RowInput, hidden_layers
+from features.ctr.models.rows import AddedInput, Batch, RowInput, hidden_layers
 
 
 class Din(nn.Module):
     """The history is summed by how much each event bears on the target."""
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.rows = rows
         self.attention = nn.Sequential(nn.Linear(4 * dim, dim), nn.ReLU(), nn.Linear(dim, 1))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from features.ctr.models.rows import (
     SIGNALS,
+    AddedInput,
     Batch,
-    KnowledgeInput,
     RowInput,
     embedding,
     mean_of_events,
@@ -24,7 +24,7 @@ _STEP = 10.0  # one weight has to go as far as all components of a vector do in 
 class LinearTerm(nn.Module):
     """A weight per value of a field and per liked or disliked item; first order of other models."""
 
-    def __init__(self, rows: RowInput, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.starts: Tensor
         self.register_buffer("starts", rows.starts)
@@ -50,7 +50,7 @@ class LogisticRegression(nn.Module):
     this one would still be on its way when training ends.
     """
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.linear = LinearTerm(rows, knowledge)
         with torch.no_grad():

@@ -72,7 +72,17 @@ class RowInput(nn.Module):
         return Embedded(self.dropout(fields), target, events, batch.history_signals > 0)
 
 
-class KnowledgeInput(nn.Module):
+class AddedInput(nn.Module):
+    """One more input of a model: two vectors of one length for every row, side by side."""
+
+    width: int  # of both
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """(rows, width)."""
+        return super().__call__(batch)
+
+
+class KnowledgeInput(AddedInput):
     """Knowledge of user and item, adapted; each entity of a batch is adapted once.
 
     While training, `dropout` is the share of the components that are left out.
@@ -118,7 +128,7 @@ class FieldInput(nn.Module):
     adapted knowledge of user and item is a field each (KAR), brought to the length of the others.
     """
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.rows = rows
         self.knowledge = knowledge

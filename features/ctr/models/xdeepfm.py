@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from features.ctr.models.lr import LinearTerm
-from features.ctr.models.rows import Batch, FieldInput, KnowledgeInput, RowInput, hidden_layers
+from features.ctr.models.rows import AddedInput, Batch, FieldInput, RowInput, hidden_layers
 
 _FEATURE_MAPS = (16, 16)  # rows of each x^k; the paper takes 100 to 200 on 10^7 samples
 
@@ -54,7 +54,7 @@ def _compressed(maps: Tensor, fields: Tensor, weight: Tensor) -> Tensor:
 class XDeepFm(nn.Module):
     """Linear term, compressed interactions and deep network."""
 
-    def __init__(self, rows: RowInput, dim: int, knowledge: KnowledgeInput | None) -> None:
+    def __init__(self, rows: RowInput, dim: int, knowledge: AddedInput | None) -> None:
         super().__init__()
         self.fields = FieldInput(rows, dim, knowledge)
         self.linear = LinearTerm(rows, None)
