@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from jobs import recommend_items
+from jobs import recommend_items, train_recommender
 from jobs.recommending_actor import RecommendingActor
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError, PartialError
@@ -440,6 +440,15 @@ def test_ids_of_withdrawn_items_may_be_numbers(tmp_path):
     ids = pa.array(["5", "6", "7"])
     assert read_withdrawn(Path(tmp_path / "a.parquet"), ids).tolist() == [0, 2]
     assert read_withdrawn(None, ids).tolist() == []
+
+
+def test_a_model_that_the_job_before_has_trained_is_taken(config, store):
+    tree = config.model_dump(mode="json")
+    tree["recommender"]["training"] |= {"max_epochs": 1}
+    trained = RunConfig.model_validate(tree)
+    train_recommender.run(trained, store)
+    recommend_items.run(trained, store)
+    check_rows(store, trained, SPLITS[:2])
 
 
 @pytest.mark.ray
