@@ -44,6 +44,8 @@ class Session:
         # Of every node, itself among them: (users, nodes, nodes).
         self._ancestors = torch.zeros(users, 0, 0, dtype=torch.bool, device=steps.device)
         self._end: torch.Tensor | None = None  # hidden state of the last token of each history
+        self._wants_placeholders = False
+        self._placeholders: torch.Tensor | None = None
 
     @property
     def is_open(self) -> bool:
@@ -56,47 +58,67 @@ class Session:
         assert self._end is not None, "no call yet"
         return self._end
 
-    def hidden_of(
-        self, levels: list[Nodes], placeholders: bool = False
-    ) -> tuple[list[torch.Tensor], list[int]]:
+    def ask_for_placeholders(self) -> None:
+        """Let the first call compute a placeholder for every level too; nothing else sees them."""
+        assert not self.is_open, "the first call has been made"
+        self._wants_placeholders = True
+
+    @property
+    def placeholders(self) -> torch.Tensor:
+        """Their hidden states, (users, levels, width)."""
+        assert self._placeholders is not None, "not asked for, or no call yet"
+        return self._placeholders
+
+    def hidden_of(self, levels: list[Nodes]) -> tuple[list[torch.Tensor], list[int]]:
         """One call of the model: hidden states of every level (users, n, width), and first nodes.
 
         The first call computes the histories too. Parents are nodes of earlier calls, or of an
-        earlier level of this one: column `c` of a level is node `first + c`. Levels of
-        `placeholders` stand for codes that are not known.
+        earlier level of this one: column `c` of a level is node `first + c`.
         """
         users, most = self._tokens.shape
         new_history = 0 if self.is_open else most
         firsts = self._register(levels)
-        added = sum(level.codes.shape[1] for level in levels)
+        chain = self._chain() if new_history and self._wants_placeholders else []
+        self._register(chain)
+        counts = [level.codes.shape[1] for level in levels]
         tokens, positions = [], []
         if new_history:
             tokens.append(self._tokens)
             positions.append(torch.arange(most, device=self._tokens.device).expand(users, most))
-        for level in levels:
+        for level in [*levels, *chain]:
             token = (level.depth[:, None] - 1) * self.model.num_codes + level.codes
-            if placeholders:
-                token = torch.full_like(token, self.model.bos) + level.depth[:, None]
             tokens.append(token)
             positions.append((self._lengths + level.depth - 1)[:, None].expand_as(token))
         hidden = self.model(
             torch.cat(tokens, 1),
             torch.cat(positions, 1),
-            self._sees(new_history, added),
+            self._sees(new_history, sum(counts) + len(chain)),
             self._cache,
         )
         self.calls += 1
         if new_history:
             rows = torch.arange(users, device=hidden.device)
             self._end = hidden[rows, self._lengths - 1]
-        parts = hidden[:, new_history:].split([level.codes.shape[1] for level in levels], 1)
-        return list(parts), firsts
+        if chain:
+            self._placeholders = hidden[:, -len(chain) :]
+        return list(hidden[:, new_history:].split([*counts, len(chain)], 1))[:-1], firsts
+
+    def _chain(self) -> list[Nodes]:
+        """A placeholder a level, each below the one before."""
+        one = torch.ones_like(self._lengths)
+        chain = []
+        for level, token in enumerate(self.model.placeholders):
+            code = one * (token - level * self.model.num_codes)  # makes that token of that level
+            parent = one * (self.num_nodes + level - 1 if level else ROOT)
+            chain.append(Nodes(code[:, None], parent[:, None], one * (level + 1)))
+        return chain
 
     def narrow(self, rows: torch.Tensor) -> None:
         """Go on with some of the users only."""
         self._tokens, self._lengths = self._tokens[rows], self._lengths[rows]
         self._is_history, self._ancestors = self._is_history[rows], self._ancestors[rows]
         self._end = None if self._end is None else self._end[rows]
+        self._placeholders = None if self._placeholders is None else self._placeholders[rows]
         self._cache.narrow(rows)
 
     def forget_nodes(self) -> None:
