@@ -40,34 +40,37 @@ class PlaceholderHead(nn.Module):
             nn.init.uniform_(weights, -(width**-0.5), width**-0.5)
 
     def log_probs(
-        self, level: int, states: torch.Tensor, placeholders: torch.Tensor
+        self, level: int | torch.Tensor, states: torch.Tensor, placeholders: torch.Tensor
     ) -> torch.Tensor:
         """Of the codes of a level, (..., num_codes) float32.
 
         Args:
-            level: whose codes are asked for.
-            states: s_l, (..., width).
-            placeholders: h_l, the shape of `states` or one that broadcasts to it.
+            level: whose codes are asked for; or one for every row, (users,) int64.
+            states: s_l, (..., width); (users, k, width) for a level a row.
+            placeholders: h_l, of a shape that broadcasts to that of `states`.
         """
         return torch.log_softmax(self._logits(level, states + placeholders), dim=-1)
 
-    def _logits(self, level: int, sums: torch.Tensor) -> torch.Tensor:
+    def _logits(self, level: int | torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
         return (sums @ self.heads[level].mT).float()
 
-    def advance(self, level: int, states: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    def advance(
+        self, level: int | torch.Tensor, states: torch.Tensor, codes: torch.Tensor
+    ) -> torch.Tensor:
         """States of the next level, (..., width).
 
         Args:
-            level: whose code was chosen; not the last.
-            states: s_l, (..., width).
+            level: whose code was chosen, not the last; or one for every row, (users,) int64.
+            states: s_l, (..., width); (users, k, width) for a level a row.
             codes: chosen, (...) int64.
         """
         # Few codes, many beams: what a code adds is computed once per code.
-        added = self.codes[level] @ self.from_code[level].mT + self.bias[level]
-        # Not by indexing, whose gradient is added up by code, row after row.
-        return torch.tanh(
-            nn.functional.embedding(codes, added) + states @ self.from_state[level].mT
-        )
+        added = self.codes[level] @ self.from_code[level].mT + self.bias[level].unsqueeze(-2)
+        if isinstance(level, int):  # not by indexing: its gradient is summed row after row
+            chosen = nn.functional.embedding(codes, added)
+        else:
+            chosen = added.gather(1, codes[..., None].expand_as(states))
+        return torch.tanh(chosen + states @ self.from_state[level].mT)
 
     def loss(
         self, ends: torch.Tensor, placeholders: torch.Tensor, codes: torch.Tensor
