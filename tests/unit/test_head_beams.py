@@ -1,0 +1,248 @@
+"""NEZHA's beam search and its head as a drafter, against plain loops over beams."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import DataError
+from pipeline.generative.beam_engine import BeamEngine
+from pipeline.generative.beams import Draft, Level, root_beams
+from pipeline.generative.code_tree import NONE
+from pipeline.generative.drafters import ExhaustiveDraft, NoDraft, Requests
+from pipeline.generative.head_beams import HeadBeams, only_items
+from pipeline.generative.head_draft import HeadDraft
+from pipeline.generative.item_trie import ItemTrie
+from pipeline.generative.membership import Membership
+from pipeline.generative.placeholder_head import make_placeholder_head
+from pipeline.generative.recommender import make_recommender
+from pipeline.generative.session import Histories
+from pipeline.generative.trie_tensors import trie_tensors
+from pipeline.generative.union_draft import UnionDraft, merged
+from pipeline.generative.verification import StrictTopK
+from pipeline.generative_config import RecommenderSettings
+
+LEVELS, CODES, ITEMS, WIDTH = 4, 4, 90, 16
+SETTINGS = RecommenderSettings(hidden_dim=WIDTH, layers=2, heads=2, history_length=4)
+LENGTHS = [4, 0, 2, 1, 3]
+
+
+def a_model(seed=0):
+    model = make_recommender(SETTINGS, LEVELS, CODES, seed).eval()
+    generator = torch.Generator().manual_seed(seed)
+    for weights in (model.heads, model.tokens.weight):
+        weights.data = torch.randn(weights.shape, generator=generator)
+    return model
+
+
+def a_head():
+    head = make_placeholder_head(LEVELS, CODES, WIDTH, seed=1).eval()
+    head.heads.data *= 20  # far from uniform
+    head.bias.data.normal_(generator=torch.Generator().manual_seed(2))
+    return head
+
+
+def a_trie(items=ITEMS, seed=0):
+    every = np.stack(np.unravel_index(np.arange(CODES**LEVELS), [CODES] * LEVELS), 1)
+    codes = np.random.default_rng(seed).permutation(every)[:items]
+    return ItemTrie(np.arange(items), codes, np.ones(items, bool)), codes
+
+
+def requests(codes, lengths=LENGTHS, excluded=None):
+    """Users with so many items in their histories."""
+    rng = np.random.default_rng(0)
+    most = max(lengths)
+    items = np.full((len(lengths), most), -1)
+    tokens = np.full((len(lengths), 1 + most * LEVELS), LEVELS * CODES)
+    for user, length in enumerate(lengths):
+        items[user, :length] = rng.integers(0, len(codes), length)
+        own = codes[items[user, :length]] + np.arange(LEVELS) * CODES
+        tokens[user, 1 : 1 + length * LEVELS] = own.ravel()
+    spans = torch.tensor([1 + length * LEVELS for length in lengths])
+    histories = Histories(torch.from_numpy(tokens), spans)
+    return Requests(histories, torch.from_numpy(items), torch.arange(len(lengths)), excluded)
+
+
+@torch.inference_mode()
+def plain_search(model, head, ids, tokens, width, prefixes_only):
+    """One user: a pass of history and placeholders, then beam after beam, code after code."""
+    tokens = torch.cat([tokens, torch.tensor([*model.placeholders])])
+    size = len(tokens)
+    sees = torch.ones(1, size, size, dtype=torch.bool).tril()
+    hidden = model(tokens[None], torch.arange(size)[None], sees)[0]
+    prefixes = {tuple(own[:depth]) for own in ids.tolist() for depth in range(1, LEVELS + 1)}
+    beams = [((), 0.0, hidden[-LEVELS - 1])]
+    for level in range(LEVELS):
+        found = []
+        for codes, score, state in beams:
+            log_probs = torch.log_softmax(
+                head.heads[level] @ (hidden[size - LEVELS + level] + state), 0
+            )
+            for code in range(CODES):
+                if prefixes_only and (*codes, code) not in prefixes:
+                    continue
+                ahead = None
+                if level < LEVELS - 1:
+                    inner = head.from_code[level] @ head.codes[level][code] + head.bias[level]
+                    ahead = torch.tanh(inner + head.from_state[level] @ state)
+                found.append(((*codes, code), score + float(log_probs[code]), ahead))
+        beams = sorted(found, key=lambda beam: -beam[1])[:width]
+    return [(codes, score) for codes, score, _ in beams]
+
+
+@pytest.mark.parametrize("is_constraint", [True, False])
+@pytest.mark.parametrize("width", [1, 4, 25, 300])
+def test_lists_are_those_of_a_plain_loop(width, is_constraint):
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    batch = requests(codes)
+    edges = trie_tensors(trie, CODES, "cpu", is_constraint)
+    found = HeadBeams(model, head, edges, width).search(batch)
+    assert found.codes.shape == (len(LENGTHS), width, LEVELS)
+    assert found.calls.tolist() == [1] * len(LENGTHS)
+    for row, length in enumerate(batch.histories.lengths.tolist()):
+        tokens = batch.histories.tokens[row, :length]
+        wanted = plain_search(model, head, codes, tokens, width, is_constraint)
+        count = len(wanted)
+        assert found.codes[row, :count].tolist() == [list(own) for own, _ in wanted]
+        np.testing.assert_allclose(found.scores[row, :count], [s for _, s in wanted], atol=1e-4)
+        assert (found.scores[row, count:] == -torch.inf).all()
+        is_item = trie.contains(found.codes[row, :count].numpy())
+        assert (found.nodes[row, :count] != NONE).tolist() == is_item.tolist()
+
+
+def test_without_a_constraint_the_valid_share_is_counted_and_the_rest_left_out():
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    edges = trie_tensors(trie, CODES, "cpu", is_constraint=False)
+    found = HeadBeams(model, head, edges, CODES**LEVELS).search(requests(codes))
+    assert (found.nodes != NONE).float().mean(1).tolist() == [ITEMS / CODES**LEVELS] * 5
+    items = only_items(found)
+    constrained = HeadBeams(model, head, trie_tensors(trie, CODES, "cpu"), ITEMS)
+    wanted = constrained.search(requests(codes))
+    assert torch.equal(items.codes[:, :ITEMS], wanted.codes)
+    assert torch.equal(items.nodes[:, :ITEMS], wanted.nodes)
+    assert (items.scores[:, ITEMS:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("is_constraint", [True, False])
+def test_excluded_items_are_not_found(is_constraint):
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    edges = trie_tensors(trie, CODES, "cpu", is_constraint)
+    beams = HeadBeams(model, head, edges, CODES**LEVELS)
+    whole = only_items(beams.search(requests(codes)))
+    excluded = torch.zeros(len(LENGTHS), ITEMS, dtype=torch.bool)
+    excluded[0, whole.nodes[0, :7] - trie.first_leaf] = True
+    rest = only_items(beams.search(requests(codes, excluded=excluded)))
+    assert rest.codes[0, : ITEMS - 7].tolist() == whole.codes[0, 7:ITEMS].tolist()
+    assert (rest.nodes[0, ITEMS - 7 :] == NONE).all()
+    assert rest.codes[1, :ITEMS].tolist() == whole.codes[1, :ITEMS].tolist()
+
+
+def test_membership_is_that_of_the_trie():
+    trie, codes = a_trie()
+    members = Membership(trie_tensors(trie, CODES, "cpu"))
+    every = torch.cartesian_prod(*[torch.arange(-1, CODES + 2)] * LEVELS)
+    leaves = members.leaves(every)
+    assert ((leaves != NONE).numpy() == trie.contains(every.numpy())).all()
+    items = trie.items_at(leaves[leaves != NONE].numpy(), 1)[:, 0]
+    assert (codes[items] == every[leaves != NONE].numpy()).all()
+
+
+def test_ids_that_overflow_an_integer_are_refused():
+    codes = np.array([[2**16 - 1] * 4, [0] * 4])
+    trie = ItemTrie(np.arange(2), codes, np.ones(2, bool))
+    with pytest.raises(DataError, match="do not fit 64 bits"):
+        Membership(trie_tensors(trie, 2**16, "cpu"))
+
+
+DRAFTERS = [
+    lambda head: HeadDraft(head, 1),
+    lambda head: HeadDraft(head, 6, most_first=0),
+    lambda head: HeadDraft(head, 12),
+    lambda head: HeadDraft(head, 300),
+    lambda head: UnionDraft([HeadDraft(head, 5), ExhaustiveDraft(20)]),
+    lambda head: UnionDraft([ExhaustiveDraft(8), HeadDraft(head, 5), HeadDraft(head, 9)]),
+]
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("width", [1, 4, 25, 120])
+def test_verified_drafts_change_no_list(drafter, width):
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    edges, batch = trie_tensors(trie, CODES, "cpu"), requests(codes)
+    plain, drafted = (
+        BeamEngine(model, edges, one, StrictTopK(), width).search(batch)
+        for one in (NoDraft(), drafter(head))
+    )
+    found = plain.scores > -torch.inf
+    assert (found == (drafted.scores > -torch.inf)).all()
+    assert torch.equal(plain.codes[found], drafted.codes[found])
+    torch.testing.assert_close(plain.scores, drafted.scores, atol=1e-4, rtol=0)
+    assert (drafted.calls <= plain.calls).all()
+
+
+def test_a_head_that_drafts_all_saves_all_calls_but_two():
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    edges = trie_tensors(trie, CODES, "cpu")
+    for most_first in (0, 512):
+        drafter = HeadDraft(head, CODES**LEVELS, most_first)
+        found = BeamEngine(model, edges, drafter, StrictTopK(), 4).search(requests(codes))
+        assert found.calls.tolist() == [2] * len(LENGTHS)
+
+
+@pytest.mark.parametrize(("most_first", "calls"), [(0, {2, 3, 4}), (512, {2, 3})])
+def test_users_may_part_ways(most_first, calls):
+    """A narrow draft is right for some of the users only, who are then levels ahead."""
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    edges, batch = trie_tensors(trie, CODES, "cpu"), requests(codes, LENGTHS * 8)
+    plain, drafted = (
+        BeamEngine(model, edges, one, StrictTopK(), 1).search(batch)
+        for one in (NoDraft(), HeadDraft(head, 1, most_first))
+    )
+    assert set(drafted.calls.tolist()) == calls
+    assert torch.equal(plain.codes, drafted.codes)
+
+
+def test_merged_trees_hold_each_branch_once():
+    rng = np.random.default_rng(0)
+    beams = root_beams(2, LEVELS, torch.device("cpu"))
+    drafts = [a_draft(rng, widths) for widths in ([5, 9, 4], [7, 3], [2, 2, 6])]
+    tree = merged([draft.levels for draft in drafts], beams, CODES)
+    for user in range(2):
+        own = branches(tree, user)
+        wanted = defaultdict(set)
+        for draft in drafts:
+            for depth, found in branches(draft, user).items():
+                wanted[depth] |= set(found)
+        assert {depth: set(found) for depth, found in own.items()} == wanted
+        assert all(len(found) == len(set(found)) for found in own.values())
+
+
+def a_draft(rng, widths):
+    levels, above = [], torch.ones(2, 1, dtype=torch.bool)
+    for width in widths:
+        parents = torch.from_numpy(rng.integers(0, above.shape[1], (2, width)))
+        codes = torch.from_numpy(rng.integers(0, CODES, (2, width)))
+        is_real = torch.from_numpy(rng.random((2, width)) < 0.8) & above.gather(1, parents)
+        levels.append(Level(codes, parents, 100 * codes, is_real))
+        above = is_real
+    return Draft(levels)
+
+
+def branches(draft, user):
+    """Code sequences that lead to the real columns of each level."""
+    above, found = [()], {}
+    for depth, level in enumerate(draft.levels):
+        own = [
+            (*above[parent], code)
+            for parent, code in zip(
+                level.parents[user].tolist(), level.codes[user].tolist(), strict=True
+            )
+        ]
+        found[depth] = [
+            one for one, real in zip(own, level.is_real[user].tolist(), strict=True) if real
+        ]
+        nodes = level.nodes[user][level.is_real[user]]
+        assert nodes.tolist() == [100 * one[-1] for one in found[depth]]
+        above = own
+    return found
