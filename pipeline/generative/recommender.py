@@ -26,8 +26,15 @@ class Recommender(nn.Module):
     of it, and all levels come out of one pass.
     """
 
+    prompt: torch.Tensor  # (tokens, width), embedded: stands before everything, and all see it
+
     def __init__(
-        self, stack: PreTrainedModel, levels: int, num_codes: int, dropout: float = 0.0
+        self,
+        stack: PreTrainedModel,
+        levels: int,
+        num_codes: int,
+        dropout: float = 0.0,
+        prompt_length: int = 0,
     ) -> None:
         """`stack` maps embedded tokens to hidden states and attends as its 4-D mask says."""
         super().__init__()
@@ -38,6 +45,8 @@ class Recommender(nn.Module):
         self.tokens = nn.Embedding(self.bos + 1 + levels, self.width)
         self.heads = nn.Parameter(torch.empty(levels, num_codes, self.width))
         self.dropout = nn.Dropout(dropout)
+        prompt = torch.zeros(prompt_length, self.width)
+        self.register_buffer("prompt", prompt, persistent=prompt_length > 0)
         for weights in (self.tokens.weight, self.heads):
             nn.init.normal_(weights, std=0.02)
 
@@ -63,14 +72,32 @@ class Recommender(nn.Module):
                 (rows, n, cached + n) bool; each sees itself at least.
             cache: keys and values of earlier calls; takes those of this one.
         """
+        embedded = self.dropout(self.tokens(tokens))
+        if len(self.prompt):
+            embedded, positions, sees = self._behind_prompt(embedded, positions, sees)
         output = self.stack(
-            inputs_embeds=self.dropout(self.tokens(tokens)),
+            inputs_embeds=embedded,
             position_ids=positions,
             attention_mask=sees[:, None],  # 4-D: passed on as it is
             cache=cache,
             use_cache=cache is not None,
         )
-        return self.dropout(output.last_hidden_state)
+        return self.dropout(output.last_hidden_state[:, -tokens.shape[1] :])
+
+    def _behind_prompt(
+        self, embedded: torch.Tensor, positions: torch.Tensor, sees: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Arguments of the stack with the prompt before them; the first call computes it too."""
+        size, (rows, new, seen) = len(self.prompt), sees.shape
+        positions = positions + size
+        sees = torch.cat([sees.new_ones(rows, new, size), sees], 2)
+        if seen > new:
+            return embedded, positions, sees
+        embedded = torch.cat([self.prompt.expand(rows, -1, -1), embedded], 1)
+        own = torch.arange(size, device=positions.device)
+        causal = sees.new_ones(size, size + new).tril().expand(rows, -1, -1)
+        positions = torch.cat([own.expand(rows, -1), positions], 1)
+        return embedded, positions, torch.cat([causal, sees], 1)
 
     def log_probs(self, hidden: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
         """Of the codes that follow, (rows, n, num_codes) float32.
@@ -86,7 +113,12 @@ class Recommender(nn.Module):
         """Write shape, configuration of the stack and weights; no pickle."""
         folder.mkdir(parents=True, exist_ok=True)
         _config_of(self.stack).save_pretrained(folder / _STACK)
-        shape = {"levels": self.levels, "num_codes": self.num_codes, "dropout": self.dropout.p}
+        shape = {
+            "levels": self.levels,
+            "num_codes": self.num_codes,
+            "dropout": self.dropout.p,
+            "prompt_length": len(self.prompt),
+        }
         (folder / _SHAPE).write_text(json.dumps(shape))
         save_model(self, str(folder / _WEIGHTS))
 

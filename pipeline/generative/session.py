@@ -125,7 +125,7 @@ class Session:
         """Keep the histories only."""
         self.num_nodes = 0
         self._ancestors = self._ancestors[:, :0, :0]
-        self._cache.crop(self._tokens.shape[1])
+        self._cache.crop(len(self.model.prompt) + self._tokens.shape[1])
 
     def _register(self, levels: list[Nodes]) -> list[int]:
         """Give every node its number and its ancestors; the first number of each level."""
