@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipeline.locations import Location
+from pipeline.locations import Location, ModelLocation
 from pipeline.settings import Count, CountOrAuto, Positive, Settings, Share
 
 
@@ -23,6 +23,9 @@ class RecommenderSettings(Settings):
     """A decoder-only model over semantic IDs, with a head that reads placeholders (NEZHA)."""
 
     until: Literal["knowledge", "train"] = "train"  # latest split that is trained on
+    # A causal LM to begin with, a hub name or a folder; it brings hidden_dim, layers and heads.
+    backbone: ModelLocation | None = None
+    prompt: str = ""  # text before every history, in the words of the backbone
     hidden_dim: Count = 96
     layers: Count = 3
     heads: Count = 4
@@ -31,6 +34,15 @@ class RecommenderSettings(Settings):
     placeholder_weight: Annotated[float, Field(ge=0.0)] = 1.0  # of the head's loss; 0: no head
     placeholder_groups: Count = 3  # cuts of each window that the head learns from
     training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="after")
+    def _a_prompt_needs_a_backbone(self) -> "RecommenderSettings":
+        if self.prompt and self.backbone is None:
+            raise ValueError(
+                "prompt is set, but only a language model can read it; set backbone, or leave "
+                "prompt empty"
+            )
+        return self
 
 
 class RqVaeSettings(Settings):
