@@ -22,7 +22,8 @@ from pipeline.errors import DataError
 from pipeline.generative.codes_hash import CODES_HASH, codes_hash
 from pipeline.generative.event_log import EventLog, read_event_log
 from pipeline.generative.placeholder_head import PlaceholderHead, make_placeholder_head
-from pipeline.generative.recommender import Recommender, make_recommender
+from pipeline.generative.pretrained_stack import backbone_fingerprint, new_recommender
+from pipeline.generative.recommender import Recommender
 from pipeline.generative.recommender_training import held_out, train_recommender
 from pipeline.schemas import SPLITS
 from pipeline.store import Plan, Store
@@ -50,8 +51,13 @@ def run(config: RunConfig, store: Store) -> None:
     Raises:
         DataError: there is nothing to train on.
         ConfigError: training diverged.
+        ModelError: there is no usable backbone.
     """
-    settings = {"recommender": config.recommender, "seed": config.seed}
+    settings = {
+        "recommender": config.recommender,
+        "backbone": backbone_fingerprint(config.recommender),
+        "seed": config.seed,
+    }
     plan = store.plan(DATASET, settings, INPUTS)
     if plan.is_done:
         log.info("%s: up to date", DATASET)
@@ -67,7 +73,7 @@ def run(config: RunConfig, store: Store) -> None:
         )
     stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed)
     levels = inputs.codes.shape[1]
-    model = make_recommender(config.recommender, levels, inputs.num_codes, config.seed)
+    model = new_recommender(config.recommender, levels, inputs.num_codes, config.seed)
     head = _head_for(config, model)
     log.info(
         "recommender: %d parameters, %d events of %d users, stopped by %d others",
