@@ -1,6 +1,6 @@
 """NEZHA's beam search and its head as a drafter, against plain loops over beams."""
 
-from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import torch
 
 from pipeline.errors import DataError
 from pipeline.generative.beam_engine import BeamEngine
-from pipeline.generative.beams import Draft, Level, root_beams
+from pipeline.generative.beams import root_beams
 from pipeline.generative.code_tree import NONE
 from pipeline.generative.drafters import ExhaustiveDraft, NoDraft, Requests
 from pipeline.generative.head_beams import HeadBeams, only_items
@@ -17,9 +17,9 @@ from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.membership import Membership
 from pipeline.generative.placeholder_head import make_placeholder_head
 from pipeline.generative.recommender import make_recommender
-from pipeline.generative.session import Histories
+from pipeline.generative.session import Histories, Session
 from pipeline.generative.trie_tensors import trie_tensors
-from pipeline.generative.union_draft import UnionDraft, merged
+from pipeline.generative.union_draft import UnionDraft
 from pipeline.generative.verification import StrictTopK
 from pipeline.generative_config import RecommenderSettings
 
@@ -65,29 +65,45 @@ def requests(codes, lengths=LENGTHS, excluded=None):
 
 
 @torch.inference_mode()
-def plain_search(model, head, ids, tokens, width, prefixes_only):
-    """One user: a pass of history and placeholders, then beam after beam, code after code."""
+def plain_states(model, tokens):
+    """h_0 to h_L of one user: one pass of history and placeholders."""
     tokens = torch.cat([tokens, torch.tensor([*model.placeholders])])
     size = len(tokens)
     sees = torch.ones(1, size, size, dtype=torch.bool).tril()
-    hidden = model(tokens[None], torch.arange(size)[None], sees)[0]
-    prefixes = {tuple(own[:depth]) for own in ids.tolist() for depth in range(1, LEVELS + 1)}
-    beams = [((), 0.0, hidden[-LEVELS - 1])]
+    return model(tokens[None], torch.arange(size)[None], sees)[0, -LEVELS - 1 :]
+
+
+def head_state(head, state, codes):
+    """The head's state after some codes."""
+    for level, code in enumerate(codes):
+        inner = head.from_code[level] @ head.codes[level][code] + head.bias[level]
+        state = torch.tanh(inner + head.from_state[level] @ state)
+    return state
+
+
+@torch.inference_mode()
+def plain_step(head, states, ids, beams, level):
+    """Beam after beam, code after code: all that may follow, the best first; any if no `ids`."""
+    prefixes = {tuple(own[: level + 1]) for own in ids.tolist()}
+    found = []
+    for codes, score, state in beams:
+        log_probs = torch.log_softmax(head.heads[level] @ (states[level + 1] + state), 0)
+        for code in range(CODES):
+            if len(ids) and (*codes, code) not in prefixes:
+                continue
+            ahead = None
+            if level < LEVELS - 1:
+                inner = head.from_code[level] @ head.codes[level][code] + head.bias[level]
+                ahead = torch.tanh(inner + head.from_state[level] @ state)
+            found.append(((*codes, code), score + float(log_probs[code]), ahead))
+    return sorted(found, key=lambda beam: -beam[1])
+
+
+def plain_search(model, head, ids, tokens, width):
+    states = plain_states(model, tokens)
+    beams = [((), 0.0, states[0])]
     for level in range(LEVELS):
-        found = []
-        for codes, score, state in beams:
-            log_probs = torch.log_softmax(
-                head.heads[level] @ (hidden[size - LEVELS + level] + state), 0
-            )
-            for code in range(CODES):
-                if prefixes_only and (*codes, code) not in prefixes:
-                    continue
-                ahead = None
-                if level < LEVELS - 1:
-                    inner = head.from_code[level] @ head.codes[level][code] + head.bias[level]
-                    ahead = torch.tanh(inner + head.from_state[level] @ state)
-                found.append(((*codes, code), score + float(log_probs[code]), ahead))
-        beams = sorted(found, key=lambda beam: -beam[1])[:width]
+        beams = plain_step(head, states, ids, beams, level)[:width]
     return [(codes, score) for codes, score, _ in beams]
 
 
@@ -102,7 +118,8 @@ def test_lists_are_those_of_a_plain_loop(width, is_constraint):
     assert found.calls.tolist() == [1] * len(LENGTHS)
     for row, length in enumerate(batch.histories.lengths.tolist()):
         tokens = batch.histories.tokens[row, :length]
-        wanted = plain_search(model, head, codes, tokens, width, is_constraint)
+        allowed = codes if is_constraint else codes[:0]
+        wanted = plain_search(model, head, allowed, tokens, width)
         count = len(wanted)
         assert found.codes[row, :count].tolist() == [list(own) for own, _ in wanted]
         np.testing.assert_allclose(found.scores[row, :count], [s for _, s in wanted], atol=1e-4)
@@ -203,46 +220,63 @@ def test_users_may_part_ways(most_first, calls):
     assert torch.equal(plain.codes, drafted.codes)
 
 
-def test_merged_trees_hold_each_branch_once():
-    rng = np.random.default_rng(0)
-    beams = root_beams(2, LEVELS, torch.device("cpu"))
-    drafts = [a_draft(rng, widths) for widths in ([5, 9, 4], [7, 3], [2, 2, 6])]
-    tree = merged([draft.levels for draft in drafts], beams, CODES)
-    for user in range(2):
-        own = branches(tree, user)
-        wanted = defaultdict(set)
-        for draft in drafts:
-            for depth, found in branches(draft, user).items():
-                wanted[depth] |= set(found)
-        assert {depth: set(found) for depth, found in own.items()} == wanted
-        assert all(len(found) == len(set(found)) for found in own.values())
-
-
-def a_draft(rng, widths):
-    levels, above = [], torch.ones(2, 1, dtype=torch.bool)
-    for width in widths:
-        parents = torch.from_numpy(rng.integers(0, above.shape[1], (2, width)))
-        codes = torch.from_numpy(rng.integers(0, CODES, (2, width)))
-        is_real = torch.from_numpy(rng.random((2, width)) < 0.8) & above.gather(1, parents)
-        levels.append(Level(codes, parents, 100 * codes, is_real))
-        above = is_real
-    return Draft(levels)
-
-
-def branches(draft, user):
-    """Code sequences that lead to the real columns of each level."""
-    above, found = [()], {}
-    for depth, level in enumerate(draft.levels):
-        own = [
-            (*above[parent], code)
-            for parent, code in zip(
-                level.parents[user].tolist(), level.codes[user].tolist(), strict=True
-            )
+@torch.inference_mode()
+def test_drafts_go_on_from_the_beams_of_each_user():
+    """Some users of a batch are levels ahead, others have left."""
+    model, head, (trie, codes) = a_model(), a_head(), a_trie()
+    edges, batch = trie_tensors(trie, CODES, "cpu"), requests(codes)
+    rows, depths, width = [3, 0, 4], [1, 3, 2], 5
+    session = Session(model, batch.histories)
+    session.ask_for_placeholders()
+    session.hidden_of([])
+    session.narrow(torch.tensor(rows))
+    beams = some_beams(trie, codes, depths)
+    draft = HeadDraft(head, width).propose(session, beams, edges)
+    assert len(draft.levels) == LEVELS - 1 - min(depths)
+    for user, (row, depth) in enumerate(zip(rows, depths, strict=True)):
+        tokens = batch.histories.tokens[row, : batch.histories.lengths[row]]
+        states = plain_states(model, tokens)
+        own = beams.codes[user, :, :depth].tolist()
+        above = [
+            (tuple(beam), float(score), head_state(head, states[0], beam))
+            for beam, score in zip(own, beams.scores[user], strict=True)
+            if score > -torch.inf
         ]
-        found[depth] = [
-            one for one, real in zip(own, level.is_real[user].tolist(), strict=True) if real
-        ]
-        nodes = level.nodes[user][level.is_real[user]]
-        assert nodes.tolist() == [100 * one[-1] for one in found[depth]]
-        above = own
-    return found
+        columns = [tuple(beam) for beam in own]
+        for number, level in enumerate(draft.levels):
+            if depth + number >= LEVELS - 1:
+                assert not level.is_real[user].any()
+                continue
+            above = plain_step(head, states, codes, above, depth + number)[:width]
+            real = level.is_real[user]
+            found = [
+                (*columns[parent], code)
+                for parent, code in zip(
+                    level.parents[user], level.codes[user].tolist(), strict=True
+                )
+            ]
+            assert [one for one, is_real in zip(found, real, strict=True) if is_real] == [
+                one for one, _, _ in above
+            ]
+            columns = found
+
+
+def some_beams(trie, codes, depths):
+    """Three beams of each user: beginnings of items, and a dead one."""
+    whole = root_beams(len(depths), LEVELS, torch.device("cpu"))
+    rows, nodes = [], []
+    for depth in depths:
+        prefixes = np.unique(codes[:, :depth], axis=0)[[0, 2, 1]]
+        rows.append(np.pad(prefixes, ((0, 0), (0, LEVELS - depth))))
+        node = np.zeros(3, np.int64)
+        for column in prefixes.T:
+            node = trie.advance(node, column)
+        nodes.append(node)
+    scores = torch.tensor([[-1.0, -3.0, -torch.inf]] * len(depths))
+    return replace(
+        whole,
+        codes=torch.from_numpy(np.stack(rows)).long(),
+        depth=torch.tensor(depths),
+        scores=scores,
+        nodes=torch.from_numpy(np.stack(nodes)),
+    )
