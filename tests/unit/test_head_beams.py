@@ -30,6 +30,8 @@ LENGTHS = [4, 0, 2, 1, 3]
 
 def a_model(seed=0):
     model = make_recommender(SETTINGS, LEVELS, CODES, seed).eval()
+    for weights in model.stack.parameters():
+        weights.data *= 10 if weights.dim() > 1 else 1  # attention has a say
     generator = torch.Generator().manual_seed(seed)
     for weights in (model.heads, model.tokens.weight):
         weights.data = torch.randn(weights.shape, generator=generator)

@@ -16,6 +16,8 @@ SETTINGS = RecommenderSettings(hidden_dim=WIDTH, layers=2, heads=2, history_leng
 
 def a_model():
     model = make_recommender(SETTINGS, LEVELS, CODES, 0).eval()
+    for weights in model.stack.parameters():
+        weights.data *= 10 if weights.dim() > 1 else 1  # attention has a say
     model.tokens.weight.data = torch.randn(model.tokens.weight.shape, generator=a_generator(1))
     return model
 
