@@ -34,6 +34,7 @@ class Search:
     proposer: Proposer
     trie: TrieTensors
     beams: Beams
+    seeds: torch.Tensor  # (users,) int64, of whatever is drawn
     accepted: torch.Tensor  # (users,) int64
 
 
@@ -63,7 +64,9 @@ class BeamEngine:
         """Draft below the beams, score beams and draft in one call, keep what the rule accepts."""
         draft = search.proposer.propose(search.session, search.beams, search.trie)
         scores = score_tree(search.session, search.beams, draft)
-        verified = verify(self.rule, search.beams, draft, scores, search.trie, self.width)
+        verified = verify(
+            self.rule, search.beams, draft, scores, search.trie, self.width, search.seeds
+        )
         search.beams = verified.beams
         search.accepted = search.accepted + verified.accepted
         return search
@@ -79,6 +82,7 @@ class BeamEngine:
             self.drafter.begin(requests, trie),
             trie,
             root_beams(len(users), trie.levels, self.model.device),
+            requests.seeds,
             torch.zeros_like(users),
         )
 
@@ -103,6 +107,7 @@ class BeamEngine:
         )
         rest = (~is_done).nonzero()[:, 0]
         search.users, search.accepted = search.users[rest], search.accepted[rest]
+        search.seeds = search.seeds[rest]
         search.beams, search.trie = search.beams.narrow(rest), search.trie.narrow(rest)
         if len(rest):
             search.session.narrow(rest)

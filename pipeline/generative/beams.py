@@ -105,7 +105,9 @@ def score_tree(session: Session, beams: Beams, draft: Draft) -> TreeScores:
     for number, level in enumerate(draft.levels, 1):
         above = firsts[-1]
         parents = level.parents + above if above != ROOT else torch.full_like(level.parents, ROOT)
-        levels.append(Nodes(level.codes, parents, beams.depth + number))
+        # Of who has fewer levels to go than others, later nodes are not real: they may be anything.
+        depth = (beams.depth + number).clamp(max=session.model.levels)
+        levels.append(Nodes(level.codes, parents, depth))
         firsts.append(first)
         first += level.codes.shape[1]
     hidden = session.hidden_of(levels)[0]

@@ -20,6 +20,7 @@ from pipeline.generative.beams import (
     extend,
     joint_scores,
 )
+from pipeline.generative.noise import keys_of
 from pipeline.generative.session import ROOT
 from pipeline.generative.trie_tensors import TrieTensors
 
@@ -32,7 +33,12 @@ class Rule(Protocol):
     needs_q: bool  # the drafter's own probabilities
 
     def choose(
-        self, joint: torch.Tensor, column: torch.Tensor, log_q: torch.Tensor | None, width: int
+        self,
+        joint: torch.Tensor,
+        column: torch.Tensor,
+        log_q: torch.Tensor | None,
+        width: int,
+        keys: torch.Tensor,
     ) -> Choice:
         """K of all continuations.
 
@@ -41,6 +47,7 @@ class Rule(Protocol):
             column: where each was drafted, or NOT_DRAFTED: (users, k, codes).
             log_q: summed log-probabilities of the drafter, with `needs_q`: (users, k, codes).
             width: K.
+            keys: of the users and this level, from which all that is drawn follows: (users,) int64.
         """
         ...
 
@@ -51,7 +58,12 @@ class StrictTopK:
     needs_q = False
 
     def choose(
-        self, joint: torch.Tensor, column: torch.Tensor, log_q: torch.Tensor | None, width: int
+        self,
+        joint: torch.Tensor,
+        column: torch.Tensor,
+        log_q: torch.Tensor | None,
+        width: int,
+        keys: torch.Tensor,
     ) -> Choice:
         """See `Rule`."""
         return best(joint, width)
@@ -65,9 +77,19 @@ class Verified(NamedTuple):
 
 
 def verify(
-    rule: Rule, beams: Beams, draft: Draft, scores: TreeScores, trie: TrieTensors, width: int
+    rule: Rule,
+    beams: Beams,
+    draft: Draft,
+    scores: TreeScores,
+    trie: TrieTensors,
+    width: int,
+    seeds: torch.Tensor,
 ) -> Verified:
-    """Advance beams by as many levels as the draft allows, one at least."""
+    """Advance beams by as many levels as the draft allows, one at least.
+
+    `seeds` (users,) int64 are of whatever the rule draws; each level is chosen once, so its depth
+    tells its draws from all others.
+    """
     levels = beams.codes.shape[2]
     columns = torch.arange(beams.width, device=beams.depth.device).expand(len(beams.depth), -1)
     going = beams.depth < levels
@@ -80,7 +102,7 @@ def verify(
         level = draft.levels[number] if number < len(draft.levels) else None
         column = drafted_columns(level, columns, joint)
         log_q = _of_columns(draft, number, columns) if rule.needs_q else None
-        choice = rule.choose(joint, column, log_q, width)
+        choice = rule.choose(joint, column, log_q, width, keys_of(seeds, current.depth))
         first = scores.firsts[number]
         parents = columns + first if first != ROOT else torch.full_like(columns, ROOT)
         ahead = extend(current, choice, children, parents)
