@@ -36,7 +36,7 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features quality semantic-ids recommend ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
+	features quality semantic-ids align-drafter recommend ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
 	sweep soak test test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
@@ -98,6 +98,9 @@ semantic-ids: $(INPUTS) ## items as sequences of codes, from their texts and emb
 recommend: CONFIG = conf/generative.yaml
 recommend: $(INPUTS) ## the best items for every user, and all stages that lists need
 	$(PY) -m jobs.recommend $(OPTIONS)
+
+align-drafter: $(INPUTS) ## a small model that drafts beams for the recommender (AtSpeed)
+	$(PY) -m jobs.align_drafter $(OPTIONS)
 
 ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
 	$(PY) -m jobs.check_ctr $(OPTIONS)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
 from pipeline.generative_config import (
+    AlignedDrafterSettings,
     RecommendationSettings,
     RecommenderSettings,
     SemanticIdSettings,
@@ -240,6 +241,7 @@ class RunConfig(Settings):
     semantic_ids: SemanticIdSettings = SemanticIdSettings()
     recommender: RecommenderSettings = RecommenderSettings()
     recommendation: RecommendationSettings = RecommendationSettings()
+    aligned_drafter: AlignedDrafterSettings = AlignedDrafterSettings()
     ctr: CtrSettings = CtrSettings()
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()

@@ -45,6 +45,31 @@ class RecommenderSettings(Settings):
         return self
 
 
+class AlignedDrafterSettings(Settings):
+    """`make align-drafter`: a small model that drafts beams for the recommender (AtSpeed)."""
+
+    hidden_dim: Count = 32
+    layers: Count = 1
+    heads: Count = 2
+    # What draws it to the recommender; atspeed_s serves strict verification, atspeed_r sampling;
+    # sft does not: it learns from what was liked only.
+    loss: Literal["atspeed_s", "atspeed_r", "forward_kl", "reverse_kl", "sft"] = "atspeed_s"
+    alpha: Share = 0.7  # of that loss; the rest is of what was liked
+    teacher_contexts: Count = 3000  # histories that the recommender searches
+    teacher_beams: Count = 20  # of each
+    training: TrainingSettings = TrainingSettings()
+
+    def shape(self, history_length: int) -> RecommenderSettings:
+        """Settings of such a model."""
+        return RecommenderSettings(
+            hidden_dim=self.hidden_dim,
+            layers=self.layers,
+            heads=self.heads,
+            history_length=history_length,
+            dropout=0.0,
+        )
+
+
 class RqVaeSettings(Settings):
     """RQ-VAE (Lee et al., CVPR'22) as TIGER uses it (Rajput et al., NeurIPS'23)."""
 

@@ -24,6 +24,7 @@ STAGES = {
     "quality": "measure_quality",
     "semantic-ids": "assign_semantic_ids",
     "recommend": "recommend",
+    "align-drafter": "align_drafter",
     "ctr": "check_ctr",
     "comparison": "compare_decoding",
     "export": "export_features",

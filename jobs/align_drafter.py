@@ -1,0 +1,117 @@
+"""Train a small model that drafts beams for the recommender (AtSpeed-S, AtSpeed-R).
+
+    python -m jobs.align_drafter --config conf/generative.yaml
+
+Reads users, interactions, semantic_ids and recommender; writes the dataset `aligned_drafter`,
+weights as safetensors. It learns from the recommender's own beams and from the events that the
+recommender was trained on; levels accepted on histories of `valid` decide when to stop. A killed
+training goes on after its last epoch.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from jobs import cli
+from jobs.train_recommender import DATASET as DATASET_OF_TARGET
+from jobs.train_recommender import INPUTS as INPUTS_OF_TARGET
+from jobs.train_recommender import MODEL as MODEL_OF_TARGET
+from jobs.train_recommender import Inputs, checkpoint_of, known_events, read_inputs
+from pipeline.config import RunConfig
+from pipeline.errors import DataError
+from pipeline.generative.drafter_training import (
+    Target,
+    accepted_levels,
+    align_drafter,
+    draw_contexts,
+)
+from pipeline.generative.item_trie import ItemTrie
+from pipeline.generative.recommender import load_recommender, make_recommender
+from pipeline.generative.recommender_training import held_out
+from pipeline.generative.teacher_beams import TeacherBeams, find_teacher_beams
+from pipeline.generative.trie_tensors import trie_tensors
+from pipeline.store import Store
+
+log = logging.getLogger("jobs.align_drafter")
+
+DATASET = "aligned_drafter"
+MODEL = "drafter"  # folder of the model within the dataset
+INPUTS = [*INPUTS_OF_TARGET, DATASET_OF_TARGET]
+_STOP_BY = 300  # users whose accepted levels decide when to stop
+
+
+def run(config: RunConfig, store: Store) -> None:
+    """Make `aligned_drafter`.
+
+    Raises:
+        DataError: there is nothing to train on, or the recommender cannot be read.
+        ConfigError: training diverged.
+    """
+    own = config.aligned_drafter
+    most = config.recommender.history_length
+    settings = {"aligned_drafter": own, "history_length": most, "seed": config.seed}
+    plan = store.plan(DATASET, settings, INPUTS)
+    if plan.is_done:
+        log.info("%s: up to date", DATASET)
+        return
+    inputs = read_inputs(store)
+    known = known_events(inputs.log, config)
+    if not len(known.items):
+        raise DataError(
+            f"{store.files.address}/interactions: nobody likes anything up to the split "
+            f"{config.recommender.until!r}, so there is nothing to train on"
+        )
+    target = _target(store, inputs)
+    contexts = draw_contexts(known, own.teacher_contexts, most, config.seed)
+    stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed).histories[:_STOP_BY]
+    if not len(stop_by):
+        log.warning("nobody likes a known item in the split valid: training histories decide")
+        stop_by = contexts.histories[:_STOP_BY]
+    beams = _beams(target, contexts.histories, own.teacher_beams)
+    levels, num_codes = target.model.levels, target.model.num_codes
+    drafter = make_recommender(own.shape(most), levels, num_codes, config.seed)
+    place = checkpoint_of(plan)
+    fitted = align_drafter(drafter, target, beams, contexts, stop_by, own, config.seed, place)
+    accepted = accepted_levels(target, drafter, stop_by)
+    facts = {
+        "parameters": sum(weights.numel() for weights in drafter.parameters()),
+        "accepted_levels": round(accepted, 3),  # strictly
+        "calls": round(levels - accepted, 3),  # of the recommender; without a drafter `levels`
+        "teacher_bytes": beams.nbytes,
+    }
+    log.info("%(parameters)d parameters, %(calls).2f calls of the recommender per user", facts)
+    plan.write_files(lambda folder: drafter.save(folder / MODEL), 1, fitted.facts() | facts)
+    place.unlink(missing_ok=True)
+
+
+def _target(store: Store, inputs: Inputs) -> Target:
+    """The recommender and all items.
+
+    Raises:
+        DataError: the recommender cannot be read.
+    """
+    model = load_recommender(store.files.local(DATASET_OF_TARGET) / MODEL_OF_TARGET)
+    tree = ItemTrie(np.arange(len(inputs.codes)), inputs.codes, inputs.is_warm)
+    return Target(model, trie_tensors(tree, model.num_codes, model.device), inputs.codes)
+
+
+def _beams(target: Target, histories: np.ndarray, count: int) -> TeacherBeams:
+    began = time.monotonic()
+    beams = find_teacher_beams(target.model, target.trie, histories, target.codes, count)
+    log.info(
+        "%d beams of each of %d histories in %.0f s, %.0f MB",
+        *(count, len(beams), time.monotonic() - began, beams.nbytes / 1e6),
+    )
+    return beams
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line."""
+    return cli.main(run, __doc__, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
