@@ -75,7 +75,7 @@ class HeadBeams:
         leaves = self._members.leaves(beams.codes).masked_fill(beams.scores == -torch.inf, NONE)
         if trie.excluded is None:
             return leaves
-        is_out = trie.excluded.gather(1, (leaves - trie.first_leaf).clamp(min=0))
+        is_out = trie.excluded.gather(1, leaves.clamp(min=0))
         return leaves.masked_fill(is_out, NONE)
 
 
