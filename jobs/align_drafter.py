@@ -43,8 +43,8 @@ INPUTS = [*INPUTS_OF_TARGET, DATASET_OF_TARGET]
 _STOP_BY = 300  # users whose accepted levels decide when to stop
 
 
-def run(config: RunConfig, store: Store) -> None:
-    """Make `aligned_drafter`.
+def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
+    """Make `aligned_drafter`, or `dataset`.
 
     Raises:
         DataError: there is nothing to train on, or the recommender cannot be read.
@@ -53,9 +53,9 @@ def run(config: RunConfig, store: Store) -> None:
     own = config.aligned_drafter
     most = config.recommender.history_length
     settings = {"aligned_drafter": own, "history_length": most, "seed": config.seed}
-    plan = store.plan(DATASET, settings, INPUTS)
+    plan = store.plan(dataset, settings, INPUTS)
     if plan.is_done:
-        log.info("%s: up to date", DATASET)
+        log.info("%s: up to date", dataset)
         return
     inputs = read_inputs(store)
     known = known_events(inputs.log, config)

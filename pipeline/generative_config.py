@@ -99,15 +99,28 @@ class SemanticIdSettings(Settings):
 class RecommendationSettings(Settings):
     """`make recommend`: the best items for every user."""
 
-    method: Literal["beam", "exhaustive"] = "beam"  # see `pipeline.generative.methods`
+    # See `pipeline.generative.methods`. The first five give the recommender's own beam search's
+    # lists; the next two sample them; nezha's are its draft head's.
+    method: Literal[
+        "beam",
+        "exhaustive",
+        "atspeed_s",
+        "head_draft",
+        "head_and_exhaustive",
+        "sampled_beam",
+        "atspeed_r",
+        "nezha",
+    ] = "exhaustive"
     top_k: Count = 10
     beams: Count = 20
-    draft_nodes: Count = 128  # that a drafter may guess for a user and call
+    draft_nodes: Count = 128  # exhaustive: that may be guessed for a user and call
+    draft_beams: Count = 40  # of a drafter that searches, N
+    temperature: Positive = 1.0  # of what samples
     constrained: bool = True  # nothing but ids of items is ever written
     exclude_seen: bool = True  # nothing that the user has an interaction with, liked or not
     withdrawn: Location | None = None  # a table with a column item_id: recommended to nobody
     # past: of the splits up to recommender.until, as a CTR check has to have it; all: of the log.
-    history: Literal["past", "all"] = "past"
+    history: Literal["past", "all"] = "all"
     batch_users: Count = 64
     device: Literal["auto", "cpu", "cuda"] = "auto"
     max_error_share: Share = 0.01  # more error rows than this: exit code 4

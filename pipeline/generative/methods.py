@@ -14,9 +14,15 @@ import torch
 
 from pipeline.generative.beam_engine import BeamEngine, Found
 from pipeline.generative.drafters import Drafter, ExhaustiveDraft, NoDraft, Requests
+from pipeline.generative.head_beams import HeadBeams
+from pipeline.generative.head_draft import HeadDraft
 from pipeline.generative.item_trie import ItemTrie
-from pipeline.generative.recommender import Recommender
+from pipeline.generative.placeholder_head import PlaceholderHead, load_placeholder_head
+from pipeline.generative.recommender import Recommender, load_recommender
+from pipeline.generative.sampling import Sampling
+from pipeline.generative.small_model_draft import SmallModelDraft
 from pipeline.generative.trie_tensors import TrieTensors
+from pipeline.generative.union_draft import UnionDraft
 from pipeline.generative.verification import Rule, StrictTopK
 from pipeline.generative_config import RecommendationSettings
 
@@ -33,6 +39,7 @@ class Answer(NamedTuple):
 
 
 Search = Callable[[Requests], Answer]
+_DRAFTER = "aligned_drafter"
 
 
 @dataclass(frozen=True)
@@ -65,11 +72,61 @@ def verified(parts: Parts, drafter: Drafter, rule: Rule) -> Search:
     return search
 
 
+def searched_by_head(parts: Parts) -> Search:
+    """Beams of the draft head alone; without the constraint, what is no item is left out."""
+    beams = HeadBeams(parts.model, _head(parts), parts.trie, parts.settings.beams)
+
+    def search(requests: Requests) -> Answer:
+        found = beams.search(requests)
+        return Answer(found, torch.ones_like(found.calls))
+
+    return search
+
+
+def _exhaustive(parts: Parts) -> Drafter:
+    return ExhaustiveDraft(parts.settings.draft_nodes)
+
+
+def _head(parts: Parts) -> PlaceholderHead:
+    return load_placeholder_head(parts.folder_of("recommender") / "head", parts.model.device)
+
+
+def _head_draft(parts: Parts) -> Drafter:
+    return HeadDraft(_head(parts), parts.settings.draft_beams)
+
+
+def _small_model(parts: Parts, samples: bool) -> Drafter:
+    own = parts.settings
+    model = load_recommender(parts.folder_of(_DRAFTER) / "drafter", parts.model.device)
+    return SmallModelDraft(model, own.draft_beams, samples=samples, temperature=own.temperature)
+
+
+def _sampling(parts: Parts) -> Rule:
+    return Sampling(parts.settings.temperature)
+
+
 METHODS: dict[str, Method] = {
     # The model's own beam search, a level a call.
     "beam": Method(lambda parts: verified(parts, NoDraft(), StrictTopK())),
     # The same lists in fewer calls: whole levels of the trie are drafted where they are small.
-    "exhaustive": Method(
-        lambda parts: verified(parts, ExhaustiveDraft(parts.settings.draft_nodes), StrictTopK())
+    "exhaustive": Method(lambda parts: verified(parts, _exhaustive(parts), StrictTopK())),
+    # The same, drafted by a small model that was trained to foretell the beams (AtSpeed-S).
+    "atspeed_s": Method(
+        lambda parts: verified(parts, _small_model(parts, False), StrictTopK()), (_DRAFTER,)
     ),
+    # The same, drafted by NEZHA's head: no second model, and no list changes.
+    "head_draft": Method(lambda parts: verified(parts, _head_draft(parts), StrictTopK())),
+    "head_and_exhaustive": Method(
+        lambda parts: verified(
+            parts, UnionDraft([_head_draft(parts), _exhaustive(parts)]), StrictTopK()
+        )
+    ),
+    # Beams drawn by their probabilities, a level a call.
+    "sampled_beam": Method(lambda parts: verified(parts, NoDraft(), _sampling(parts))),
+    # The same, nearly, in fewer calls (AtSpeed-R).
+    "atspeed_r": Method(
+        lambda parts: verified(parts, _small_model(parts, True), _sampling(parts)), (_DRAFTER,)
+    ),
+    # NEZHA: one call of the model, all beams by its head.
+    "nezha": Method(searched_by_head),
 }
