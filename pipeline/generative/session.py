@@ -46,6 +46,7 @@ class Session:
         self._end: torch.Tensor | None = None  # hidden state of the last token of each history
         self._wants_placeholders = False
         self._placeholders: torch.Tensor | None = None
+        self._mean: torch.Tensor | None = None  # of all tokens of each history
 
     @property
     def is_open(self) -> bool:
@@ -68,6 +69,17 @@ class Session:
         """Their hidden states, (users, levels, width)."""
         assert self._placeholders is not None, "not asked for, or no call yet"
         return self._placeholders
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Hidden states of histories, the mean over their tokens: (users, width)."""
+        assert self._mean is not None, "no call yet"
+        return self._mean
+
+    def open(self) -> None:
+        """Compute the histories, for who needs them before the first tree: a call."""
+        if not self.is_open:
+            self.hidden_of([])
 
     def hidden_of(self, levels: list[Nodes]) -> tuple[list[torch.Tensor], list[int]]:
         """One call of the model: hidden states of every level (users, n, width), and first nodes.
@@ -99,6 +111,8 @@ class Session:
         if new_history:
             rows = torch.arange(users, device=hidden.device)
             self._end = hidden[rows, self._lengths - 1]
+            past = hidden[:, :most].masked_fill(~self._is_history[..., None], 0)
+            self._mean = past.sum(1) / self._lengths[:, None]
         if chain:
             self._placeholders = hidden[:, -len(chain) :]
         return list(hidden[:, new_history:].split([*counts, len(chain)], 1))[:-1], firsts
@@ -119,6 +133,7 @@ class Session:
         self._is_history, self._ancestors = self._is_history[rows], self._ancestors[rows]
         self._end = None if self._end is None else self._end[rows]
         self._placeholders = None if self._placeholders is None else self._placeholders[rows]
+        self._mean = None if self._mean is None else self._mean[rows]
         self._cache.narrow(rows)
 
     def forget_nodes(self) -> None:
