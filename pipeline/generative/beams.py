@@ -110,7 +110,8 @@ def score_tree(session: Session, beams: Beams, draft: Draft) -> TreeScores:
         levels.append(Nodes(level.codes, parents, depth))
         firsts.append(first)
         first += level.codes.shape[1]
-    hidden = session.hidden_of(levels)[0]
+    is_asked = levels or not session.is_open  # else there is the end of a history, known already
+    hidden = session.hidden_of(levels)[0] if is_asked else []
     if beams.is_root:
         hidden = [session.end[:, None], *hidden]
     last_level = session.model.levels - 1
