@@ -14,7 +14,9 @@ from pipeline.generative_config import (
     AlignedDrafterSettings,
     RecommendationSettings,
     RecommenderSettings,
+    RetrieverSettings,
     SemanticIdSettings,
+    ThresholdSettings,
 )
 from pipeline.locations import Location, ModelLocation
 from pipeline.settings import (
@@ -242,6 +244,8 @@ class RunConfig(Settings):
     recommender: RecommenderSettings = RecommenderSettings()
     recommendation: RecommendationSettings = RecommendationSettings()
     aligned_drafter: AlignedDrafterSettings = AlignedDrafterSettings()
+    retriever: RetrieverSettings = RetrieverSettings()
+    threshold: ThresholdSettings = ThresholdSettings()
     ctr: CtrSettings = CtrSettings()
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()

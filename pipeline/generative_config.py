@@ -130,3 +130,30 @@ class RecommendationSettings(Settings):
         if self.beams < self.top_k:
             raise ValueError(f"beams is {self.beams}, below top_k {self.top_k}; raise it")
         return self
+
+
+class RetrieverSettings(Settings):
+    """`make retriever`: scores of all items, new ones too, for SpecGR (Ding et al., AAAI'26)."""
+
+    # An item by its text, beside a frozen recommender; or by its semantic ID, through a copy of the
+    # recommender that is trained on for both (SpecGR++).
+    tower: Literal["content", "encoder"] = "content"
+    dim: Count = 64
+    temperature: Positive = 0.07
+    contrastive_weight: Positive = 6.0  # encoder, stage 1: beside the loss of the next code
+    ranking_weight: Positive = 6.0  # encoder, stage 2
+    training: TrainingSettings = TrainingSettings()
+
+
+class ThresholdSettings(Settings):
+    """SpecGR: items are drafted whole, and accepted if they are likely enough."""
+
+    drafted: Count = 50  # items a round, delta of the paper
+    beams: Count = 20  # that drafts keep to, beta
+    threshold: float = -1.8  # of the mean log-probability of a code, in nats; gamma
+    guided_from: Literal[1, 2] = 1  # codes that beams have when drafts begin to keep to them
+    # Codes of an item the recommender has not trained on that count: all but the last, or those
+    # that a warm item begins with too, and `least_prefix` in any case.
+    unseen: Literal["drop_last", "warm_prefix"] = "warm_prefix"
+    least_prefix: CountOrAuto = "auto"  # as published: 2; of an encoder tower all but the last
+    cold_only: bool = False  # only items without interactions are drafted, beside whole beam search
