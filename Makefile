@@ -36,8 +36,9 @@ endif
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
-	features quality semantic-ids align-drafter recommend ctr comparison report export auc bench bench-refresh bench-scale bench-fan-out \
-	sweep soak test test-faults test-gpu test-peers check fix clean
+	features quality semantic-ids recommender align-drafter retriever recommend bench-generative ctr \
+	comparison report export auc bench bench-refresh bench-scale bench-fan-out sweep soak test \
+	test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -99,8 +100,14 @@ recommend: CONFIG = conf/generative.yaml
 recommend: $(INPUTS) ## the best items for every user, and all stages that lists need
 	$(PY) -m jobs.recommend $(OPTIONS)
 
+recommender: $(INPUTS) ## a model that writes the semantic ID of what a user likes next
+	$(PY) -m jobs.train_recommender $(OPTIONS)
+
 align-drafter: $(INPUTS) ## a small model that drafts beams for the recommender (AtSpeed)
 	$(PY) -m jobs.align_drafter $(OPTIONS)
+
+retriever: $(INPUTS) ## scores of all items for a user, new ones too, that SpecGR drafts with
+	$(PY) -m jobs.train_retriever $(OPTIONS)
 
 ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
 	$(PY) -m jobs.check_ctr $(OPTIONS)

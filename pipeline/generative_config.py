@@ -142,7 +142,7 @@ class RetrieverSettings(Settings):
     temperature: Positive = 0.07
     contrastive_weight: Positive = 6.0  # encoder, stage 1: beside the loss of the next code
     ranking_weight: Positive = 6.0  # encoder, stage 2
-    training: TrainingSettings = TrainingSettings()
+    training: TrainingSettings = TrainingSettings()  # batches are of windows of histories
 
 
 class ThresholdSettings(Settings):

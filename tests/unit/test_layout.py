@@ -25,6 +25,7 @@ STAGES = {
     "semantic-ids": "assign_semantic_ids",
     "recommend": "recommend",
     "align-drafter": "align_drafter",
+    "retriever": "train_retriever",
     "ctr": "check_ctr",
     "comparison": "compare_decoding",
     "export": "export_features",
