@@ -107,6 +107,18 @@ def test_encoder_scores_are_cosines_of_mean_states_of_history_and_item():
 
 
 @torch.inference_mode()
+def test_who_goes_on_keeps_the_mean_of_its_history():
+    model = a_model()
+    session = Session(model, tokens_of(HISTORIES, CODES_OF, model))
+    session.open()
+    mean = session.mean
+    session.narrow(torch.tensor([1, 2]))
+    assert torch.equal(session.mean, mean[1:])
+    session.open()
+    assert session.calls == 1
+
+
+@torch.inference_mode()
 def test_one_pass_over_windows_gives_every_cut_and_the_loss_of_codes():
     both = EncoderAndTower(a_model(), 8).eval()
     windows = np.array([[3, 5, 1, 9], [11, 2, NO_ITEM, NO_ITEM], [7] + [NO_ITEM] * 3])

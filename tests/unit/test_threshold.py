@@ -204,6 +204,20 @@ def test_lists_are_those_of_the_paper_for_one_user_at_a_time(tower, guided_from,
     assert len(rounds) > 1  # users of a batch stop at different rounds
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_beams_that_items_only_hang_from_do_not_go_on(seed):
+    compare(World(seed=seed), 25, 0.0, drafted=4, beams=1, guided_from=2)
+
+
+def test_who_goes_on_keeps_what_is_its_own():
+    world, exits = World(seed=1), []
+    for seed in range(3):
+        batch = world.requests([2, 4, 0, 3, 1, 4, 2], seed)
+        found = compare(world, 6, -3.0, batch, drafted=7, beams=3)
+        exits.append(found.rounds.tolist())
+    assert any(np.diff(own).max() > 0 for own in exits)  # who stands first is done first
+
+
 @pytest.mark.parametrize("rule", ["drop_last", "warm_prefix"])
 def test_every_candidate_has_the_value_of_its_own_sequence(rule):
     world = World()
