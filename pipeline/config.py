@@ -16,7 +16,6 @@ from pipeline.generative_config import (
     RecommenderSettings,
     RetrieverSettings,
     SemanticIdSettings,
-    ThresholdSettings,
 )
 from pipeline.locations import Location, ModelLocation
 from pipeline.settings import (
@@ -245,7 +244,6 @@ class RunConfig(Settings):
     recommendation: RecommendationSettings = RecommendationSettings()
     aligned_drafter: AlignedDrafterSettings = AlignedDrafterSettings()
     retriever: RetrieverSettings = RetrieverSettings()
-    threshold: ThresholdSettings = ThresholdSettings()
     ctr: CtrSettings = CtrSettings()
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()

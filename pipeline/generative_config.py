@@ -96,11 +96,25 @@ class SemanticIdSettings(Settings):
     rq_vae: RqVaeSettings = RqVaeSettings()
 
 
+class ThresholdSettings(Settings):
+    """SpecGR: items are drafted whole, and accepted if they are likely enough."""
+
+    drafted: Count = 50  # items a round, delta of the paper
+    beams: Count = 20  # that drafts keep to, beta
+    threshold: float = -1.8  # of the mean log-probability of a code, in nats; gamma
+    guided_from: Literal[1, 2] = 1  # codes that beams have when drafts begin to keep to them
+    # Codes of an item the recommender has not trained on that count: all but the last, or those
+    # that a warm item begins with too, and `least_prefix` in any case.
+    unseen: Literal["drop_last", "warm_prefix"] = "warm_prefix"
+    least_prefix: CountOrAuto = "auto"  # as published: 2; of an encoder tower all but the last
+    cold_only: bool = False  # only items without interactions are drafted, beside whole beam search
+
+
 class RecommendationSettings(Settings):
     """`make recommend`: the best items for every user."""
 
-    # See `pipeline.generative.methods`. The first five give the recommender's own beam search's
-    # lists; the next two sample them; nezha's are its draft head's.
+    # See `pipeline.generative.methods`. The first five give the lists of the recommender's own beam
+    # search; the next two sample them; nezha's are of its draft head; the others find new items too.
     method: Literal[
         "beam",
         "exhaustive",
@@ -110,12 +124,15 @@ class RecommendationSettings(Settings):
         "sampled_beam",
         "atspeed_r",
         "nezha",
+        "specgr",
+        "specgr_plus",
     ] = "exhaustive"
     top_k: Count = 10
     beams: Count = 20
     draft_nodes: Count = 128  # exhaustive: that may be guessed for a user and call
     draft_beams: Count = 40  # of a drafter that searches, N
     temperature: Positive = 1.0  # of what samples
+    specgr: ThresholdSettings = ThresholdSettings()
     constrained: bool = True  # nothing but ids of items is ever written
     exclude_seen: bool = True  # nothing that the user has an interaction with, liked or not
     withdrawn: Location | None = None  # a table with a column item_id: recommended to nobody
@@ -143,17 +160,3 @@ class RetrieverSettings(Settings):
     contrastive_weight: Positive = 6.0  # encoder, stage 1: beside the loss of the next code
     ranking_weight: Positive = 6.0  # encoder, stage 2
     training: TrainingSettings = TrainingSettings()  # batches are of windows of histories
-
-
-class ThresholdSettings(Settings):
-    """SpecGR: items are drafted whole, and accepted if they are likely enough."""
-
-    drafted: Count = 50  # items a round, delta of the paper
-    beams: Count = 20  # that drafts keep to, beta
-    threshold: float = -1.8  # of the mean log-probability of a code, in nats; gamma
-    guided_from: Literal[1, 2] = 1  # codes that beams have when drafts begin to keep to them
-    # Codes of an item the recommender has not trained on that count: all but the last, or those
-    # that a warm item begins with too, and `least_prefix` in any case.
-    unseen: Literal["drop_last", "warm_prefix"] = "warm_prefix"
-    least_prefix: CountOrAuto = "auto"  # as published: 2; of an encoder tower all but the last
-    cold_only: bool = False  # only items without interactions are drafted, beside whole beam search

@@ -132,7 +132,7 @@ RECOMMENDATIONS = pa.schema(
         ("sources", pa.list_(pa.string())),  # one of LIST_SOURCES
         ("calls", pa.int32()),  # of the model
         ("nodes_scored", pa.int32()),  # codes that the model scored, the history's aside
-        ("accepted_levels", pa.int32()),  # drafted ones
+        ("accepted_levels", pa.int32()),  # drafted ones; of specgr drafted items
         ("rounds", pa.int32()),  # of drafting and verifying
         ("valid_share", pa.float32()),  # ids found that are an item's
         ("exit_reason", pa.string()),  # full | exhausted | unfilled | error, or what a method says

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from pipeline.errors import ConfigError
 from pipeline.generative.beam_engine import BeamEngine, Found
 from pipeline.generative.drafters import Drafter, ExhaustiveDraft, NoDraft, Requests
 from pipeline.generative.head_beams import HeadBeams
@@ -19,12 +20,16 @@ from pipeline.generative.head_draft import HeadDraft
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.placeholder_head import PlaceholderHead, load_placeholder_head
 from pipeline.generative.recommender import Recommender, load_recommender
+from pipeline.generative.retriever import ContentTower, EncoderTower, load_retriever
+from pipeline.generative.retriever_leaves import leaves_of
 from pipeline.generative.sampling import Sampling
 from pipeline.generative.small_model_draft import SmallModelDraft
+from pipeline.generative.threshold_engine import ENOUGH, LEVELS, ThresholdEngine
 from pipeline.generative.trie_tensors import TrieTensors
 from pipeline.generative.union_draft import UnionDraft
 from pipeline.generative.verification import Rule, StrictTopK
 from pipeline.generative_config import RecommendationSettings
+from pipeline.schemas import LIST_SOURCES
 
 
 class Answer(NamedTuple):
@@ -39,7 +44,8 @@ class Answer(NamedTuple):
 
 
 Search = Callable[[Requests], Answer]
-_DRAFTER = "aligned_drafter"
+_DRAFTER, _RETRIEVER = "aligned_drafter", "retriever"
+_EXITS = {ENOUGH: "enough", LEVELS: "levels"}
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,52 @@ def searched_by_head(parts: Parts) -> Search:
         return Answer(found, torch.ones_like(found.calls))
 
     return search
+
+
+def accepted_by_threshold(parts: Parts, model: Recommender) -> Search:
+    """Items that the retriever drafts and `model` accepts; the list is filled up with others."""
+    own = parts.settings
+    retriever = load_retriever(parts.folder_of(_RETRIEVER), model.device)
+    width = own.beams if own.specgr.cold_only else own.top_k
+    leaves = leaves_of(parts.items, model.device)
+    engine = ThresholdEngine(model, parts.trie, leaves, retriever, own.specgr, width)
+    filled = LIST_SOURCES.index("beam" if own.specgr.cold_only else "filled")
+
+    def search(requests: Requests) -> Answer:
+        listed = engine.search(requests)
+        scores = listed.scores * model.levels  # as if they were sums
+        found = Found(
+            listed.codes, listed.nodes, scores, listed.calls, listed.scored, listed.accepted
+        )
+        sources = torch.where(listed.is_accepted, LIST_SOURCES.index("accepted"), filled)
+        reasons = [_EXITS[reason] for reason in listed.exit.tolist()]
+        return Answer(found, listed.rounds, sources, reasons)
+
+    return search
+
+
+def _specgr(parts: Parts) -> Search:
+    _require_tower(parts, ContentTower, "content", "specgr")
+    return accepted_by_threshold(parts, parts.model)
+
+
+def _specgr_plus(parts: Parts) -> Search:
+    _require_tower(parts, EncoderTower, "encoder", "specgr_plus")
+    folder = parts.folder_of(_RETRIEVER) / "recommender"
+    return accepted_by_threshold(parts, load_recommender(folder, parts.model.device))
+
+
+def _require_tower(parts: Parts, wanted: type, name: str, method: str) -> None:
+    """Each tower goes with one recommender.
+
+    Raises:
+        ConfigError: the run's retriever is of the other kind.
+    """
+    if not isinstance(load_retriever(parts.folder_of(_RETRIEVER)).tower, wanted):
+        raise ConfigError(
+            f"recommendation.method {method} needs a retriever of retriever.tower {name}; set both "
+            "and run train_retriever again"
+        )
 
 
 def _exhaustive(parts: Parts) -> Drafter:
@@ -129,4 +181,7 @@ METHODS: dict[str, Method] = {
     ),
     # NEZHA: one call of the model, all beams by its head.
     "nezha": Method(searched_by_head),
+    # Items drafted whole, new ones too, and accepted if likely enough (SpecGR, SpecGR++).
+    "specgr": Method(_specgr, (_RETRIEVER,)),
+    "specgr_plus": Method(_specgr_plus, (_RETRIEVER,)),
 }
