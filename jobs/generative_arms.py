@@ -1,14 +1,98 @@
-"""The ways to recommend that `make bench-generative` measures, all with the same model and beams."""
+"""The ways to recommend that `make bench-generative` holds against each other.
 
-from typing import Any, NamedTuple
+All have the same recommender, beams, constraint and shared keys and values of histories; SpecGR++
+has the recommender that its training makes of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from jobs.generative_measurement import Ready
+from jobs.train_recommender import DATASET, MODEL, Inputs
+from pipeline.config import RunConfig
+from pipeline.generative.item_trie import ItemTrie
+from pipeline.generative.methods import METHODS, Parts
+from pipeline.generative.recommender import load_recommender
+from pipeline.generative.trie_tensors import trie_tensors
+from pipeline.generative_config import RecommendationSettings
+from pipeline.store import Store
+
+SFT, ALIGNED_S, ALIGNED_R = (
+    f"drafters/{loss}/aligned_drafter" for loss in ("sft", "atspeed_s", "atspeed_r")
+)
+CONTENT, ENCODER = (f"retrievers/{tower}/retriever" for tower in ("content", "encoder"))
 
 
-class Arm(NamedTuple):
+@dataclass(frozen=True)
+class Arm:
     """One way."""
 
-    name: str
     method: str  # of `pipeline.generative.methods`
-    changes: dict[str, Any] = {}  # of `recommendation`
-    datasets: dict[str, str] = {}  # read instead of the run's own
-    model: str = "recommender"  # dataset of the model
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of `recommendation`
+    reads: str = ""  # dataset that stands in for the run's own drafter or retriever
     is_strict: bool = False  # its lists are to be those of beam search
+    may_be_cold: bool = False  # it drafts items that nobody has liked yet
+
+
+ARMS = {
+    "beam": Arm("beam"),
+    "exhaustive": Arm("exhaustive", is_strict=True),
+    "small model": Arm("atspeed_s", reads=SFT, is_strict=True),
+    "AtSpeed-S": Arm("atspeed_s", reads=ALIGNED_S, is_strict=True),
+    "head drafts": Arm("head_draft", is_strict=True),
+    "head + exhaustive": Arm("head_and_exhaustive", is_strict=True),
+    "sampled beam": Arm("sampled_beam"),
+    "AtSpeed-R": Arm("atspeed_r", reads=ALIGNED_R),
+    "NEZHA": Arm("nezha"),
+    "SpecGR": Arm("specgr", reads=CONTENT, may_be_cold=True),
+    "SpecGR, cold only": Arm(
+        "specgr", {"specgr": {"cold_only": True}}, reads=CONTENT, may_be_cold=True
+    ),
+    "SpecGR++": Arm("specgr_plus", reads=ENCODER, may_be_cold=True),
+}
+FREE = {
+    "beam, free": Arm("beam", {"constrained": False}),
+    "NEZHA, free": Arm("nezha", {"constrained": False}),
+}
+
+
+class Workshop:
+    """Makes arms ready: all of a run's models on one device."""
+
+    def __init__(self, config: RunConfig, store: Store, inputs: Inputs) -> None:
+        """Inputs are those that the models were trained on."""
+        device = config.recommendation.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._config, self._files, self._inputs = config, store.files, inputs
+        self.model = load_recommender(self._files.local(DATASET) / MODEL, device)
+        self.items = ItemTrie(np.arange(len(inputs.codes)), inputs.codes, inputs.is_warm)
+
+    def ready(self, arm: Arm, width: int) -> Ready:
+        """An arm with `width` beams and lists of as many items."""
+        settings = self.settings(arm, width)
+        model = self.model
+        parts = Parts(
+            model,
+            self.items,
+            trie_tensors(self.items, model.num_codes, model.device, settings.constrained),
+            self._inputs.codes,
+            settings,
+            lambda name: self._files.local(name if name == DATASET else arm.reads),
+        )
+        return Ready(METHODS[arm.method].begin(parts), model, settings.constrained)
+
+    def settings(self, arm: Arm, width: int) -> RecommendationSettings:
+        """Of an arm; twice as many beams are drafted as are kept, and 40 at least."""
+        own = self._config.recommendation
+        plain: dict[str, Any] = own.model_dump()
+        plain |= {"beams": width, "top_k": width}
+        plain |= {"draft_beams": max(own.draft_beams, 2 * width)}
+        plain |= {"draft_nodes": max(own.draft_nodes, 6 * width)}
+        for key, value in arm.changes.items():
+            plain[key] = plain[key] | value if isinstance(value, dict) else value
+        return RecommendationSettings.model_validate(plain)

@@ -28,6 +28,10 @@ class Measured(NamedTuple):
     def __len__(self) -> int:
         return len(self.targets)
 
+    def take(self, rows: np.ndarray) -> "Measured":
+        """Some of the events; `rows` are numbers or a mask."""
+        return Measured(*(own[rows] for own in self))
+
     def requests(self, rows: np.ndarray, codes: np.ndarray, model: Recommender) -> Requests:
         """What is asked for some events."""
         items = self.histories[rows]

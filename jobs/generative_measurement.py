@@ -27,6 +27,7 @@ class Ready:
 
     search: Search
     model: Recommender
+    excludes: bool = True  # what the user liked before; where anything may be written, nothing is
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Lists:
 def find_lists(ready: Ready, events: Measured, codes: np.ndarray, items: ItemTrie) -> Lists:
     """Lists of all events."""
     parts = [
-        ready.search(events.requests(rows, codes, ready.model))
+        ready.search(_requests(ready, events, rows, codes))
         for rows in np.array_split(np.arange(len(events)), max(1, len(events) // _BATCH))
     ]
     return _joined(parts, items)
@@ -84,11 +85,16 @@ def milliseconds(
     for number, start in enumerate(starts):
         rows = np.arange(start, min(start + batch, len(events)))
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            requests = events.requests(rows, codes, arms[name].model)
+            requests = _requests(arms[name], events, rows, codes)
             for _ in range(_WARM_UP if not number else 0):
                 arms[name].search(requests)
             spent[name].append(_seconds(arms[name], requests) * 1e3 / len(rows))
     return {name: np.array(own) for name, own in spent.items()}
+
+
+def _requests(ready: Ready, events: Measured, rows: np.ndarray, codes: np.ndarray) -> Requests:
+    requests = events.requests(rows, codes, ready.model)
+    return requests if ready.excludes else requests._replace(excluded=None)
 
 
 def _seconds(ready: Ready, requests: Requests) -> float:

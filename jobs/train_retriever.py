@@ -35,8 +35,8 @@ log = logging.getLogger("jobs.train_retriever")
 DATASET = "retriever"
 
 
-def run(config: RunConfig, store: Store) -> None:
-    """Make `retriever`.
+def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
+    """Make `retriever`, or `dataset`.
 
     Raises:
         DataError: no item that is trained on has a text, or there is nothing to train on.
@@ -45,12 +45,12 @@ def run(config: RunConfig, store: Store) -> None:
     is_content = config.retriever.tower == "content"
     contents = assign_semantic_ids.INPUTS if is_content else []
     plan = store.plan(
-        DATASET,
+        dataset,
         {"retriever": config.retriever, "seed": config.seed},
         list(dict.fromkeys([*HISTORIES, RECOMMENDER, *contents])),
     )
     if plan.is_done:
-        log.info("%s: up to date", DATASET)
+        log.info("%s: up to date", dataset)
         return
     lessons = _lessons(config, store)
     model = load_recommender(store.files.local(RECOMMENDER) / MODEL)

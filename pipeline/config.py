@@ -12,6 +12,7 @@ from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
 from pipeline.generative_config import (
     AlignedDrafterSettings,
+    GenerativeBenchmarkSettings,
     RecommendationSettings,
     RecommenderSettings,
     RetrieverSettings,
@@ -248,6 +249,7 @@ class RunConfig(Settings):
     auc: AucSettings = AucSettings()
     comparison: ComparisonSettings = ComparisonSettings()
     benchmark: BenchmarkSettings = BenchmarkSettings()
+    generative_benchmark: GenerativeBenchmarkSettings = GenerativeBenchmarkSettings()
     scale: ScaleSettings = ScaleSettings()
     sweep: SweepSettings = SweepSettings()
     cluster: ClusterSettings = ClusterSettings()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipeline.locations import Location, ModelLocation
-from pipeline.settings import Count, CountOrAuto, Positive, Settings, Share
+from pipeline.settings import Choices, Count, CountOrAuto, Positive, Settings, Share
 
 
 class TrainingSettings(Settings):
@@ -114,7 +114,7 @@ class RecommendationSettings(Settings):
     """`make recommend`: the best items for every user."""
 
     # See `pipeline.generative.methods`. The first five give the lists of the recommender's own beam
-    # search; the next two sample them; nezha's are of its draft head; the others find new items too.
+    # search; the next two sample; nezha's are of its draft head; the others find new items too.
     method: Literal[
         "beam",
         "exhaustive",
@@ -160,3 +160,13 @@ class RetrieverSettings(Settings):
     contrastive_weight: Positive = 6.0  # encoder, stage 1: beside the loss of the next code
     ranking_weight: Positive = 6.0  # encoder, stage 2
     training: TrainingSettings = TrainingSettings()  # batches are of windows of histories
+
+
+class GenerativeBenchmarkSettings(Settings):
+    """`make bench-generative`: all methods on the same events."""
+
+    events: Count = 1000  # of the split test: so many of warm items, and of cold ones
+    widths: Choices[Count] = [10, 50, 200]  # beams; lists are compared at the first two
+    timed_users: Count = 100  # one at a time
+    batch_sizes: Choices[Count] = [16, 64]
+    swept_events: Count = 300  # of warm items, for relations that vary a setting
