@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.generative.code_tree import CodeTree
+from pipeline.generative.code_tree import CodeTree, lexicographic_order
 from pipeline.generative.collisions import group_equal
 from pipeline.generative.item_vectors import ItemVectors
 from pipeline.generative.semantic_ids import ItemContents, ItemTokenizer
@@ -76,7 +76,8 @@ def reconstruction_errors(
 
 def seen_prefixes(codes: np.ndarray, is_warm: np.ndarray) -> list[float]:
     """Share of cold items whose first code occurs among warm items, first two, and so on."""
-    depth = CodeTree(codes[is_warm]).walk(codes[~is_warm])[1]
+    warm = codes[is_warm]
+    depth = CodeTree(warm[lexicographic_order(warm)]).walk(codes[~is_warm])[1]
     return [_share(depth >= length) for length in range(1, codes.shape[1] + 1)]
 
 

