@@ -2,56 +2,79 @@
 
     python -m jobs.assign_semantic_ids --config conf/demo.yaml
 
-Reads items, interactions, features and embeddings; writes the dataset `semantic_ids`, with the
-codebooks beside the rows. Codebooks are fitted on warm items, those with an interaction of the
-split `knowledge` or `train`; nothing of valid and test is looked at.
+Reads items, interactions, embeddings and content vectors: those of `features`, or with
+`semantic_ids.content: raw_text` the control of that name, which is encoded first if it is missing.
+Writes the dataset `semantic_ids`, with the codebooks beside the rows. Codebooks are fitted on warm
+items, those with an interaction of the split `knowledge` or `train`; nothing of valid and test is
+looked at. With `semantic_ids.from_run` those of another run go on, and neither interactions nor
+embeddings are read: its items keep their ids, and only new ones are encoded.
 """
-
-# pyright: reportAttributeAccessIssue=false
-# (pyarrow.compute makes its functions at import time)
 
 import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs import cli
+from jobs.item_contents import RAW_TEXT, content_dataset, made_with, read_contents, read_items
+from jobs.semantic_id_files import (
+    CODEBOOKS,
+    DATASET,
+    open_earlier,
+    read_ids,
+    read_tokenizer,
+    require_same_content,
+    write_ids,
+)
 from pipeline.config import RunConfig
-from pipeline.errors import DataError
 from pipeline.generative.collisions import resolve
 from pipeline.generative.health import codebook_health, collisions
-from pipeline.generative.semantic_ids import ItemContents, fit_tokenizer, without_collaborative
-from pipeline.parts import append_part
-from pipeline.schemas import SEMANTIC_IDS
-from pipeline.store import Store
+from pipeline.generative.kept_ids import GivenIds, assign_beside, changed_health
+from pipeline.generative.semantic_ids import fit_tokenizer, without_collaborative
+from pipeline.store import Plan, Store
+
+__all__ = ["CODEBOOKS", "read_items", "run"]
 
 log = logging.getLogger("jobs.assign_semantic_ids")
 
-CODEBOOKS = "codebooks.npz"
-INPUTS = ["items", "interactions", "features", "embeddings"]
-_DATASET = "semantic_ids"
-_SEEN_SPLITS = pa.array(["knowledge", "train"])
+_DRIFT = 1.5  # times the old items' error by content
+_FEW = 20  # new items whose mean error says nothing
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Make `semantic_ids`.
 
     Raises:
-        ConfigError: too few items to fit on, or too many with the same codes.
-        DataError: features or embeddings lack an item, or no item has a text.
+        ConfigError: too few items to fit on, too many with the same codes, or the ids of
+            `semantic_ids.from_run` are of another kind or of other vectors.
+        DataError: content or embeddings lack an item, no item has a text, or
+            `semantic_ids.from_run` has no ids.
     """
-    settings = {"semantic_ids": config.semantic_ids, "seed": config.seed}
-    plan = store.plan(_DATASET, settings=settings, inputs=INPUTS)
+    earlier = open_earlier(config)
+    content = content_dataset(config.semantic_ids)
+    if config.semantic_ids.content == RAW_TEXT:
+        from jobs import encode_controls  # loads torch and ray
+
+        encode_controls.encode(config, store, [RAW_TEXT])
+    settings: dict[str, Any] = {"semantic_ids": config.semantic_ids, "seed": config.seed}
+    if earlier is not None:
+        settings["earlier"] = earlier.require(DATASET).version
+    behaviour = [] if earlier else ["interactions", "embeddings"]
+    plan = store.plan(DATASET, settings, ["items", content, *behaviour])
     if plan.is_done:
-        log.info("%s: up to date, %d rows", _DATASET, store.require(_DATASET).num_rows)
-        return
-    ids, items = read_items(store)
+        log.info("%s: up to date, %d rows", DATASET, store.require(DATASET).num_rows)
+    elif earlier is None:
+        _fit(config, store, plan, content)
+    else:
+        _go_on(config, store, plan, content, earlier)
+
+
+def _fit(config: RunConfig, store: Store, plan: Plan, content: str) -> None:
+    """Fit codebooks, and give every item an id."""
+    ids, items = read_items(store, content)
     if not config.semantic_ids.collaborative_weight:
         items = without_collaborative(items)
     began = time.monotonic()
@@ -69,73 +92,60 @@ def run(config: RunConfig, store: Store) -> None:
     facts = codebook_health(items, tokenizer, vectors, nearest, config.seed)
     facts["reassigned"] = int((codes[:, : nearest.shape[1]] != nearest).any(axis=1).sum())
     facts["fitting_seconds"] = round(fitting, 2)
+    facts["content_made_with"] = made_with(store, content)
+    log.info(
+        "%d items, %d warm; fitted on %d in %.1f s, %d codes a level",
+        *(facts[name] for name in ("items", "warm", "fitted", "fitting_seconds", "codebook_size")),
+    )
     _log_health(facts)
-    table = as_table(ids, codes, items.is_warm, collisions(nearest)[0])
-
-    def fill(folder: Path) -> None:
-        append_part(folder, table, SEMANTIC_IDS, _DATASET)
-        tokenizer.save(folder / CODEBOOKS)
-
-    plan.write_files(fill, table.num_rows, facts)
+    given = GivenIds(ids, codes, items.is_warm, collisions(nearest)[0], np.ones(len(ids), bool))
+    plan.write_files(lambda folder: write_ids(folder, given, None, tokenizer), len(ids), facts)
 
 
-def read_items(store: Store) -> tuple[pa.Array, ItemContents]:
-    """Ids of the items in the order of the catalog, and what is known of each.
-
-    Raises:
-        DataError: features or embeddings lack an item, or no item has a text.
-    """
-    ids = store.read("items", ["item_id"])["item_id"].combine_chunks()
-    features = _rows_of(ids, store, "features", ["source"])
-    embeddings = _rows_of(ids, store, "embeddings", ["num_interactions"])
-    source = features["source"]
-    has_content = pc.not_equal(source, "none").to_numpy()
-    if not has_content.any():
-        raise DataError(
-            f"{store.files.address}/features: no item has a text, so there is nothing to tell "
-            "items apart by; see the errors of the knowledge"
-        )
-    interactions = store.read("interactions", ["item_id", "split"])
-    seen = interactions.filter(pc.is_in(interactions["split"], value_set=_SEEN_SPLITS))
-    warm = pc.is_in(ids, value_set=pc.unique(seen["item_id"]))
-    return ids, ItemContents(
-        _matrix(features["vector"]),
-        _matrix(embeddings["vector"]),
-        has_content,
-        pc.equal(source, "own").to_numpy(),
-        pc.greater(embeddings["num_interactions"], 0).to_numpy(),
-        warm.to_numpy(zero_copy_only=False),
+def _go_on(config: RunConfig, store: Store, plan: Plan, content: str, earlier: Store) -> None:
+    """Keep the ids of an earlier run, and give its new items one each."""
+    ids, items = read_contents(store, content)
+    made, tokenizer = made_with(store, content), read_tokenizer(earlier)
+    require_same_content(earlier, made, items.content.shape[1], tokenizer)
+    policy = config.semantic_ids.collisions
+    found = assign_beside(ids, items, read_ids(earlier), tokenizer, policy)
+    facts = changed_health(found, tokenizer, config.seed)
+    moved = found.ids.codes[:, : tokenizer.levels] != found.nearest
+    facts["reassigned"] = int(moved.any(axis=1).sum())
+    facts["content_made_with"] = made
+    _log_change(config, facts)
+    _log_health(facts)
+    plan.write_files(
+        lambda folder: write_ids(folder, found.ids, found.left, tokenizer), len(ids), facts
     )
 
 
-def as_table(
-    ids: pa.Array, codes: np.ndarray, is_warm: np.ndarray, collides: np.ndarray
-) -> pa.Table:
-    """SEMANTIC_IDS."""
-    flat = pa.array(codes.ravel(), pa.int32())
-    offsets = pa.array(np.arange(len(codes) + 1) * codes.shape[1], pa.int32())
-    lists = pa.ListArray.from_arrays(offsets, flat)
-    columns = [ids, lists, pa.array(is_warm), pa.array(collides)]
-    return pa.table(dict(zip(SEMANTIC_IDS.names, columns, strict=True)))
-
-
-def _rows_of(ids: pa.Array, store: Store, dataset: str, columns: list[str]) -> pa.Table:
-    """Rows of a dataset about the items `ids`, in their order."""
-    table = store.read(dataset, ["kind", "entity_id", *columns, "vector"])
-    own = table.filter(pc.equal(table["kind"], "item"))
-    rows = pc.index_in(ids, value_set=own["entity_id"].combine_chunks())
-    if rows.null_count:
-        missing = ids.filter(pc.is_null(rows))[:3].to_pylist()
-        raise DataError(
-            f"{store.files.address}/{dataset}: {rows.null_count} items of the catalog are missing, "
-            f"such as {missing}; run the job that writes it again"
+def _log_change(config: RunConfig, facts: Mapping[str, Any]) -> None:
+    name = config.semantic_ids.from_run
+    log.info(
+        "codebooks of %s: %d items keep their ids, %d are new, %d have left; %d ids are reserved",
+        *(name, *(facts[key] for key in ("kept", "new", "left", "reserved"))),
+    )
+    if not facts["kept"]:
+        log.warning(
+            "no item of the catalog has an id in %s; is semantic_ids.from_run the run you mean?",
+            name,
         )
-    return own.take(rows)
-
-
-def _matrix(vectors: pa.ChunkedArray) -> np.ndarray:
-    flat = pc.list_flatten(vectors).to_numpy()
-    return flat.reshape(len(vectors), -1)
+    if not facts["new"]:
+        return
+    shares = ", ".join(f"{share:.1%}" for share in facts["new_prefix_seen"])
+    log.info("share of new items whose prefix a warm item has, level by level: %s", shares)
+    old, new = (facts["content_error"][key] for key in ("old", "new"))
+    if old is None or new is None:
+        return
+    log.info("error of new items by content %.3f, of old ones %.3f", new, old)
+    if facts["new"] >= _FEW and new > _DRIFT * old:
+        log.warning(
+            "new items are unlike those that the codebooks of %s were fitted on (error %.3f, of "
+            "old items %.3f): their ids tell little of them; leave semantic_ids.from_run out to "
+            "fit anew, and train the recommender anew",
+            *(name, new, old),
+        )
 
 
 def _of_cold_items(facts: Mapping[str, Any], level: int) -> str:
@@ -146,10 +156,6 @@ def _of_cold_items(facts: Mapping[str, Any], level: int) -> str:
 
 
 def _log_health(facts: Mapping[str, Any]) -> None:
-    log.info(
-        "%d items, %d warm; fitted on %d in %.1f s, %d codes a level",
-        *(facts[name] for name in ("items", "warm", "fitted", "fitting_seconds", "codebook_size")),
-    )
     near = facts["neighbours"]
     for level, own in enumerate(facts["levels"]):
         log.info(

@@ -29,12 +29,17 @@ _BLOCK_ROWS = 1024
 
 
 def run(config: RunConfig, store: Store) -> None:
-    """Write the controls that are wanted and missing."""
+    """Write the controls of the check that are missing."""
+    encode(config, store, wanted(config))
+
+
+def encode(config: RunConfig, store: Store, names: Sequence[str]) -> None:
+    """Write those of the controls `names` that are missing."""
     folder = locate_encoder(config.encoder.path)
     require_positions(folder, config.encoder.max_tokens)
     encoder = {"weights": weights_fingerprint(folder), "max_tokens": config.encoder.max_tokens}
     todo: dict[str, Plan] = {}
-    for name in wanted(config):
+    for name in names:
         settings = encoder | {"prompts": config.prompts, "templates": TEMPLATES[name].hash}
         plan = store.plan(dataset_of(name), settings, CATALOG)
         if plan.is_done:

@@ -24,12 +24,11 @@ from pipeline.settings import (
     Count,
     CountOrAuto,
     Positive,
+    RunName,
     Settings,
     Share,
     without_repeats,
 )
-
-_RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 class EmbeddingSettings(Settings):
@@ -86,7 +85,7 @@ class PoolSettings(Settings):
 class RefreshSettings(Settings):
     """A run over a changed catalog: rows of an earlier run whose prompt is the same are kept."""
 
-    previous: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # `run` of the earlier one
+    previous: RunName | None = None  # `run` of the earlier one
 
 
 class EncoderSettings(Settings):
@@ -224,7 +223,7 @@ class ClusterSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    run: Annotated[str, Field(pattern=_RUN_NAME)]
+    run: RunName
     seed: Annotated[int, Field(ge=0)] = 2026
     artifacts: Location = Path("artifacts")  # of an object store: .cache/working/ is a copy
     catalog: CatalogSettings
@@ -238,7 +237,7 @@ class RunConfig(Settings):
     drafts: DraftSettings = DraftSettings()
     pools: PoolSettings = PoolSettings()
     refresh: RefreshSettings = RefreshSettings()
-    plain_run: Annotated[str, Field(pattern=_RUN_NAME)] | None = None  # decoded plain or strict
+    plain_run: RunName | None = None  # decoded plain or strict
     encoder: EncoderSettings
     semantic_ids: SemanticIdSettings = SemanticIdSettings()
     recommender: RecommenderSettings = RecommenderSettings()
@@ -256,7 +255,11 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _other_runs_are_others(self) -> "RunConfig":
-        others = {"refresh.previous": self.refresh.previous, "plain_run": self.plain_run}
+        others = {
+            "refresh.previous": self.refresh.previous,
+            "plain_run": self.plain_run,
+            "semantic_ids.from_run": self.semantic_ids.from_run,
+        }
         for key, name in others.items():
             if name == self.run:
                 raise ValueError(

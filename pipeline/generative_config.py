@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipeline.locations import Location, ModelLocation
-from pipeline.settings import Choices, Count, CountOrAuto, Positive, Settings, Share
+from pipeline.settings import Choices, Count, CountOrAuto, Positive, RunName, Settings, Share
 
 
 class TrainingSettings(Settings):
@@ -85,6 +85,14 @@ class RqVaeSettings(Settings):
 class SemanticIdSettings(Settings):
     """`make semantic-ids`: items as sequences of codes, coarse to fine."""
 
+    # Vectors that say what an item is like: of the texts of the language model (`features`), or of
+    # what the catalog says by itself, which needs no language model. Defaults of this and the next
+    # are left out of what a dataset is made from: runs from before there was a choice stay current.
+    content: Annotated[
+        Literal["knowledge", "raw_text"], Field(exclude_if=lambda name: name == "knowledge")
+    ] = "knowledge"
+    # A run of the same artifacts whose codebooks and ids go on holding; only new items get an id.
+    from_run: Annotated[RunName | None, Field(exclude_if=lambda name: name is None)] = None
     quantizer: Literal["rq_kmeans", "rq_vae"] = "rq_kmeans"
     levels: Annotated[int, Field(ge=1, le=8)] = 3  # without the collision digit
     codebook_size: CountOrAuto = "auto"  # of every level; auto: the root of the items fitted on

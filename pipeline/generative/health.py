@@ -20,15 +20,17 @@ def codebook_health(
     vectors: ItemVectors,
     codes: np.ndarray,
     seed: int,
+    fitted: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Figures of a manifest, about the nearest `codes` (n, levels) before any policy.
 
-    Usage and error are over the items fitted on, all else over all items.
+    Usage and error are over the items fitted on, `items.fitted` unless rows are given, all else
+    over all items.
     """
-    fitted, warm = np.flatnonzero(items.fitted), items.is_warm
+    fitted, warm = np.flatnonzero(items.fitted) if fitted is None else fitted, items.is_warm
     size = tokenizer.codebook_size
     usage = [code_usage(codes[fitted, level], size) for level in range(codes.shape[1])]
-    errors = reconstruction_errors(tokenizer, vectors, codes, _sampled(fitted, _SAMPLE, seed))
+    errors = reconstruction_errors(tokenizer, vectors, codes, sampled(fitted, _SAMPLE, seed))
     collides, sizes = collisions(codes)
     return {
         "items": len(items),
@@ -64,12 +66,18 @@ def collisions(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def reconstruction_errors(
     tokenizer: ItemTokenizer, vectors: ItemVectors, codes: np.ndarray, rows: np.ndarray
 ) -> list[float]:
-    """Share of variance that the first code leaves over, the first two, and so on."""
+    """Share of variance that the first code leaves over, the first two, and so on.
+
+    Of what is known of the items only; 0 where there are none.
+    """
+    if not len(rows):
+        return [0.0] * codes.shape[1]
     values, own = vectors.values[rows], codes[rows]
+    known = np.repeat(vectors.known[rows], vectors.widths, axis=1)
     total = np.square(values - values.mean(axis=0)).sum(dtype=np.float64)
     errors = []
     for level in range(1, codes.shape[1] + 1):
-        left = np.square(values - tokenizer.quantizer.reconstruct(own[:, :level]))
+        left = np.square(values - tokenizer.quantizer.reconstruct(own[:, :level])) * known
         errors.append(round(float(left.sum(dtype=np.float64) / max(total, 1e-12)), 4))
     return errors
 
@@ -86,8 +94,8 @@ def neighbour_agreement(content: np.ndarray, codes: np.ndarray, seed: int) -> di
 
     `chance` is the share among all other items. Over a sample of a large catalog.
     """
-    among = _sampled(np.flatnonzero(content.any(axis=1)), _SAMPLE, seed)
-    asked = _sampled(np.arange(len(among)), _ASKED, seed)
+    among = sampled(np.flatnonzero(content.any(axis=1)), _SAMPLE, seed)
+    asked = sampled(np.arange(len(among)), _ASKED, seed)
     levels = codes.shape[1]
     if len(among) <= _NEIGHBOURS:
         return {"agreement": [0.0] * levels, "chance": [0.0] * levels}
@@ -107,7 +115,8 @@ def neighbour_agreement(content: np.ndarray, codes: np.ndarray, seed: int) -> di
     }
 
 
-def _sampled(rows: np.ndarray, most: int, seed: int) -> np.ndarray:
+def sampled(rows: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """At most `most` of `rows`, in their order."""
     if len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))

@@ -82,6 +82,11 @@ class ItemTokenizer:
         """Codes of each level."""
         return self.quantizer.arrays()["codebooks"].shape[1]
 
+    @property
+    def levels(self) -> int:
+        """Codes of an item, before any collision policy."""
+        return len(self.quantizer.arrays()["codebooks"])
+
     def vectors(self, items: ItemContents) -> ItemVectors:
         """Standardised vectors, zero where nothing is known."""
         return self.scaling.apply(items.blocks, items.known)

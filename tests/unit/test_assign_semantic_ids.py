@@ -41,17 +41,18 @@ def vectors(seed):
     return (kinds + 0.1 * rng.normal(size=(NUM_ITEMS, 5))).astype(np.float32)
 
 
-def write(store, order, sources=None):
+def write(store, order, sources=None, dataset="features", content=0, weights="w"):
     """Features and embeddings, their rows in any order."""
     ids = [f"i{n}" for n in range(NUM_ITEMS)]
     own = {"kind": ["item"] * NUM_ITEMS, "entity_id": ids}
     seen = dict.fromkeys(("asof", "latest_source", "source_events"), [0] * NUM_ITEMS)
     text = {**own, "source": sources or ["own"] * NUM_ITEMS, **seen, "prompt_hash": ids}
-    features = pa.table({**text, "vector": vectors(0).tolist()}, schema=FEATURES)
+    features = pa.table({**text, "vector": vectors(content).tolist()}, schema=FEATURES)
     user = pa.table({name: [column[0]] for name, column in features.to_pydict().items()})
     user = user.set_column(0, "kind", pa.array(["user"])).cast(FEATURES)  # of the same id
     features = pa.concat_tables([user, features.take(order)])
-    store.plan("features", {"order": order, "sources": sources}).write(features)
+    made = {"weights": weights, "max_tokens": 8}
+    store.plan(dataset, made, ["items"]).write(features, {"order": order, "sources": sources})
     degrees = [3] * TRAIN_ONLY + [0] * (NUM_ITEMS - TRAIN_ONLY)
     behaviour = vectors(1) * np.array(degrees, bool)[:, None]
     embeddings = {**own, "num_interactions": degrees, "vector": behaviour.tolist()}
@@ -61,6 +62,10 @@ def write(store, order, sources=None):
 
 @pytest.fixture
 def store(config):
+    return make_store(config)
+
+
+def make_store(config, names=range(NUM_ITEMS)):
     store = Store(config.artifacts / config.run)
     ids = [f"i{n}" for n in range(NUM_ITEMS)]
     items = {"item_id": ids, "title": ids, "attributes": [[]] * NUM_ITEMS}
