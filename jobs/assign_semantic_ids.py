@@ -40,7 +40,9 @@ __all__ = ["CODEBOOKS", "read_items", "run"]
 
 log = logging.getLogger("jobs.assign_semantic_ids")
 
-_DRIFT = 1.5  # times the old items' error by content
+# Times the old items' error by content. On MovieLens-100K films held out at random have at most
+# 1.05, those of a genre that is held out whole 1.05 to 1.29, vectors of noise 1.75 to 3.4.
+_DRIFT = 1.2
 _FEW = 20  # new items whose mean error says nothing
 
 

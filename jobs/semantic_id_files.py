@@ -82,9 +82,13 @@ def open_earlier(config: RunConfig) -> Store | None:
             f"{DATASET}; make that run's first (`make semantic-ids`), or leave "
             "semantic_ids.from_run out"
         )
-    theirs = SemanticIdSettings(**manifest.settings["semantic_ids"]).model_dump(exclude=_FREE)
-    ours = config.semantic_ids.model_dump(exclude=_FREE)
-    differing = [f"{key} {theirs[key]!r}" for key in ours if ours[key] != theirs[key]]
+    theirs = SemanticIdSettings(**manifest.settings["semantic_ids"])
+    names = [name for name in SemanticIdSettings.model_fields if name not in _FREE]
+    wanted = {name: getattr(theirs, name) for name in names}
+    ours = config.semantic_ids
+    differing = [
+        f"{name} {wanted[name]!r}" for name in names if getattr(ours, name) != wanted[name]
+    ]
     if differing:
         raise ConfigError(
             f"semantic_ids.from_run is {name}, whose ids were made with other settings than these: "

@@ -103,8 +103,9 @@ def changed_health(found: ChangedCatalog, tokenizer: ItemTokenizer, seed: int) -
     """Figures of a manifest: those of `codebook_health`, and what has changed.
 
     Usage and error by level are over old items, the error by the codes they keep. `content_error`
-    is the share of the old items' variance that codes chosen by content leave over: above
-    the old items' figure, new ones are unlike what the codebooks were fitted on.
+    is the share of the old items' variance that a first code chosen by content leaves over. Above
+    the old items' figure, new ones are unlike what the codebooks were fitted on. (Later codes were
+    fitted closely to old items, and leave over more of any other.)
     """
     is_new = found.is_new
     old = np.flatnonzero(~is_new)
@@ -140,7 +141,7 @@ def _content_error(
     if not len(rows):
         return None
     vectors = found.vectors.take(rows)
-    codes = tokenizer.quantizer.encode(vectors)
+    codes = tokenizer.quantizer.encode(vectors)[:, :1]
     width = vectors.widths[0]
     left = vectors.values - tokenizer.quantizer.reconstruct(codes)
     variance = found.vectors.values[old if len(old) else rows, :width].var(axis=0).sum()

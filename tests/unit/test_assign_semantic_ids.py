@@ -2,11 +2,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jobs import assign_semantic_ids
-from jobs.assign_semantic_ids import CODEBOOKS, read_items
+from jobs import assign_semantic_ids, encode_controls
+from jobs.item_contents import read_items
+from jobs.semantic_id_files import CODEBOOKS, read_ids
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config import RunConfig
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
 from pipeline.generative.item_trie import ROOT, ItemTrie
 from pipeline.generative.semantic_ids import load_tokenizer
 from pipeline.generative_config import SemanticIdSettings
@@ -41,13 +42,17 @@ def vectors(seed):
     return (kinds + 0.1 * rng.normal(size=(NUM_ITEMS, 5))).astype(np.float32)
 
 
+def content_of(content):
+    return vectors(content) if isinstance(content, int) else content
+
+
 def write(store, order, sources=None, dataset="features", content=0, weights="w"):
     """Features and embeddings, their rows in any order."""
     ids = [f"i{n}" for n in range(NUM_ITEMS)]
     own = {"kind": ["item"] * NUM_ITEMS, "entity_id": ids}
     seen = dict.fromkeys(("asof", "latest_source", "source_events"), [0] * NUM_ITEMS)
     text = {**own, "source": sources or ["own"] * NUM_ITEMS, **seen, "prompt_hash": ids}
-    features = pa.table({**text, "vector": vectors(content).tolist()}, schema=FEATURES)
+    features = pa.table({**text, "vector": content_of(content).tolist()}, schema=FEATURES)
     user = pa.table({name: [column[0]] for name, column in features.to_pydict().items()})
     user = user.set_column(0, "kind", pa.array(["user"])).cast(FEATURES)  # of the same id
     features = pa.concat_tables([user, features.take(order)])
@@ -65,10 +70,12 @@ def store(config):
     return make_store(config)
 
 
-def make_store(config, names=range(NUM_ITEMS)):
+def make_store(config, listed=range(NUM_ITEMS)):
+    """A run whose catalog lists some of the items."""
     store = Store(config.artifacts / config.run)
     ids = [f"i{n}" for n in range(NUM_ITEMS)]
-    items = {"item_id": ids, "title": ids, "attributes": [[]] * NUM_ITEMS}
+    items = {"item_id": [ids[n] for n in listed]}
+    items |= {"title": items["item_id"], "attributes": [[]] * len(listed)}
     store.plan("items", {}).write(pa.table(items, schema=ITEMS))
     splits = ["knowledge"] * TRAIN_ONLY + ["train", "valid", "test"]
     rows = {
@@ -168,3 +175,128 @@ def test_no_text_at_all_and_missing_items_are_named(config, store):
     write(store, list(range(1, NUM_ITEMS)))
     with pytest.raises(DataError, match=r"features: 1 items .* missing, such as \['i0'\]"):
         assign_semantic_ids.run(config, store)
+
+
+def a_night(config, run, listed, of="test", **features):
+    """A later run that goes on from another one; with the catalog, the features change too."""
+    later = with_ids(config.model_copy(update={"run": run}), from_run=of)
+    store = make_store(later, listed)
+    write(store, list(range(NUM_ITEMS)), **{"content": 7, **features})
+    return later, store
+
+
+def ids_of(store):
+    table = store.read("semantic_ids")
+    return dict(zip(table["item_id"].to_pylist(), table["codes"].to_pylist(), strict=True))
+
+
+def test_nights_keep_ids_and_give_none_of_them_to_another_item(config, caplog):
+    config = with_ids(config, collisions="counter", codebook_size=16)
+    first = make_store(config, range(40))
+    assign_semantic_ids.run(config, first)
+    caplog.set_level("INFO")
+    monday, second = a_night(config, "monday", [*range(5, 40), 44, 43, 42, 41])
+    assign_semantic_ids.run(monday, second)
+    before, after = ids_of(first), ids_of(second)
+    assert list(after) == [f"i{n}" for n in (*range(5, 40), 44, 43, 42, 41)]
+    assert all(after[f"i{n}"] == before[f"i{n}"] for n in range(5, 40))
+    facts = second.require("semantic_ids").facts
+    assert [facts[key] for key in ("kept", "new", "left", "reserved")] == [35, 4, 5, 5]
+    assert "35 items keep their ids, 4 are new, 5 have left" in caplog.text
+    # On Tuesday one is back, and twins of those who left would take their counters if they could.
+    tuesday, third = a_night(config, "tuesday", [*range(3, 40), *range(45, 60)], of="monday")
+    assign_semantic_ids.run(tuesday, third)
+    last = ids_of(third)
+    assert all(last[f"i{n}"] == before[f"i{n}"] for n in range(3, 40))
+    everybody = {**before, **after, **last}
+    assert len({tuple(codes) for codes in everybody.values()}) == len(everybody) == 59
+    given = read_ids(third)
+    assert set(given.item_ids.to_pylist()) == set(everybody)
+    assert given.is_listed.sum() == len(last)
+    warm = {row["item_id"] for row in third.read("semantic_ids").to_pylist() if row["is_warm"]}
+    assert warm == {f"i{n}" for n in range(3, 40)}  # whatever has happened since
+
+
+def test_a_night_needs_no_behaviour_and_goes_on_only_when_something_changed(config):
+    first = make_store(config, range(40))
+    assign_semantic_ids.run(config, first)
+    monday, second = a_night(config, "monday", range(42))
+    for name in ("embeddings", "interactions"):
+        second.set_aside(name)
+    assign_semantic_ids.run(monday, second)
+    made = second.require("semantic_ids")
+    assert set(made.inputs) == {"items", "features"}
+    assign_semantic_ids.run(monday, second)
+    assert second.require("semantic_ids") == made
+    write(first, list(range(NUM_ITEMS)), content=3)  # the first run's ids are others now
+    assign_semantic_ids.run(config, first)
+    assign_semantic_ids.run(monday, second)
+    assert second.require("semantic_ids").fingerprint != made.fingerprint
+
+
+def test_drift_and_a_wrong_run_are_warned_of(config, caplog):
+    config = with_ids(config, codebook_size=3)
+    assign_semantic_ids.run(config, make_store(config, range(30)))
+    alike = vectors(0)
+    alike[30:] = alike[:30] + 0.01 * vectors(4)[30:]
+    similar, store = a_night(config, "similar", range(60), content=alike)
+    assign_semantic_ids.run(similar, store)
+    assert "unlike" not in caplog.text
+    strange = vectors(0)
+    strange[30:] = np.random.default_rng(5).normal(size=(30, 5))
+    drifted, store = a_night(config, "drifted", range(60), content=strange)
+    assign_semantic_ids.run(drifted, store)
+    assert "new items are unlike those" in caplog.text
+    assert "leave semantic_ids.from_run out to fit anew" in caplog.text
+    other, store = a_night(config, "other", range(30, 60))
+    assign_semantic_ids.run(other, store)
+    assert "no item of the catalog has an id in test" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "features", "complaint"),
+    [
+        ({"levels": 3}, {}, "levels 2; set the same"),
+        ({"collisions": "counter"}, {}, "collisions 'bucket'"),
+        ({"codebook_size": 5, "collaborative_weight": 2.0}, {}, "codebook_size 4, collab"),
+        ({"content": "raw_text"}, {}, "content 'knowledge'"),
+        ({}, {"weights": "other"}, r"made otherwise \(weights\).*fit anew"),
+        ({}, {"content": np.ones((NUM_ITEMS, 6))}, r"made otherwise \(width 5, now 6\)"),
+    ],
+)
+def test_other_codebooks_than_asked_for_or_other_vectors_are_refused(
+    config, store, changes, features, complaint
+):
+    assign_semantic_ids.run(config, store)
+    later, night = a_night(config, "night", range(50), **features)
+    with pytest.raises(ConfigError, match=complaint):
+        assign_semantic_ids.run(with_ids(later, **changes), night)
+    assert night.manifest("semantic_ids") is None
+
+
+def test_a_run_without_ids_is_named(config, store):
+    with pytest.raises(DataError, match=r"from_run is nobody, but .*nobody has no finished"):
+        assign_semantic_ids.run(with_ids(config, from_run="nobody"), store)
+
+
+def test_content_may_be_what_the_catalog_says_by_itself(config, monkeypatch):
+    config = with_ids(config, content="raw_text")
+    store = make_store(config)
+    store.set_aside("features")
+    asked = []
+
+    def encode(of, into, names):
+        asked.append(names)
+        dataset = encode_controls.dataset_of(names[0])
+        if into.manifest(dataset) is None:
+            write(into, list(range(NUM_ITEMS)), dataset=dataset, content=2)
+
+    monkeypatch.setattr(encode_controls, "encode", encode)
+    for _ in range(2):
+        assign_semantic_ids.run(config, store)
+    assert asked == [["raw_text"]] * 2
+    assert "controls/raw_text/features" in store.require("semantic_ids").inputs
+    np.testing.assert_array_equal(
+        read_items(store, "controls/raw_text/features")[1].content, vectors(2)
+    )
+    assert encode_controls.wanted(config) == ["raw_text", "history"]  # the check's own list
