@@ -21,7 +21,7 @@ from features.ctr.join import sources_of
 from features.ctr.verdict import BETTER, LOSSLESS, outcome
 from features.formats import or_unknown
 from jobs import cli, encode_controls, fit_models
-from jobs.recommend import LIST_STAGES
+from jobs.recommend import list_stages
 from jobs.waves import CATALOG, require_own_framework
 from pipeline.config import CtrSettings, RunConfig
 from pipeline.errors import CheckError
@@ -38,7 +38,7 @@ def run(config: RunConfig, store: Store) -> None:
     require_own_framework(config, store)
     encode_controls.run(config, store)
     if RECOMMENDATIONS in config.ctr.controls:
-        for stage in LIST_STAGES:
+        for stage in list_stages(config):
             import_module(f"jobs.{stage}").run(config, store)
     fit_models.run(config, store)
     plan = store.plan("ctr", settings_of(config), [*CATALOG, "fits"])

@@ -10,8 +10,10 @@ from pipeline.language_model import require_model_files
 from pipeline.readers import raw_files
 
 
-def check_inputs(config: RunConfig) -> None:
+def check_inputs(config: RunConfig, writes_texts: bool = True) -> None:
     """Refuse now what a later stage would refuse, perhaps hours from now.
+
+    Language models are looked for only if the run `writes_texts`.
 
     Raises:
         DataError: a table of the catalog, the run that a refresh goes on from or the plain run is
@@ -21,8 +23,9 @@ def check_inputs(config: RunConfig) -> None:
     raw_files(config.catalog)
     require_previous(config)
     require_plain_run(config)
-    require_model_files(config.language_model, "language_model")
-    if has_draft_model(config):
+    if writes_texts:
+        require_model_files(config.language_model, "language_model")
+    if writes_texts and has_draft_model(config):
         require_model_files(draft_model_of(config), "drafts.model")
     encoder = locate_encoder(config.encoder.path)
     require_weights(encoder)

@@ -16,15 +16,23 @@ from pipeline.store import Store
 
 log = logging.getLogger("jobs.recommend")
 
-LIST_STAGES = ("assign_semantic_ids", "train_recommender", "recommend_items")
-STAGES = (
-    "build_catalog",
-    "train_embeddings",
-    "group_entities",
-    "generate_knowledge",
-    "encode_features",
-    *LIST_STAGES,
-)
+_TEXTS = ("group_entities", "generate_knowledge", "encode_features")
+_TRAINED = {"aligned_drafter": "align_drafter", "retriever": "train_retriever"}
+
+
+def stages_of(config: RunConfig) -> list[str]:
+    """All jobs, in order; texts are written only if semantic IDs are made from them."""
+    texts = _TEXTS if config.semantic_ids.content == "knowledge" else ()
+    return ["build_catalog", "train_embeddings", *texts, *list_stages(config)]
+
+
+def list_stages(config: RunConfig) -> list[str]:
+    """The jobs between features and lists."""
+    from pipeline.generative.methods import METHODS  # torch takes seconds to import
+
+    needs = METHODS[config.recommendation.method].datasets
+    trained = ["train_recommender", *(_TRAINED[name] for name in needs)]
+    return ["assign_semantic_ids", *trained, "recommend_items"]
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -34,17 +42,18 @@ def run(config: RunConfig, store: Store) -> None:
     """
     from jobs.preflight import check_inputs
 
-    check_inputs(config)
+    check_inputs(config, writes_texts=config.semantic_ids.content == "knowledge")
     missed: list[UserError] = []
-    for number, name in enumerate(STAGES, 1):
-        log.info("[%d/%d] %s", number, len(STAGES), name)
+    stages = stages_of(config)
+    for number, name in enumerate(stages, 1):
+        log.info("[%d/%d] %s", number, len(stages), name)
         began = time.monotonic()
         try:
             import_module(f"jobs.{name}").run(config, store)
         except PartialError as error:
             log.error("%s: %s", name, error)
             missed.append(error)
-        log.info("[%d/%d] %s: %.0f s", number, len(STAGES), name, time.monotonic() - began)
+        log.info("[%d/%d] %s: %.0f s", number, len(stages), name, time.monotonic() - began)
     if missed:
         raise missed[0]
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from jobs import assign_semantic_ids, cli
+from jobs import cli
+from jobs.item_contents import content_dataset, read_contents
 from jobs.train_recommender import DATASET as RECOMMENDER
 from jobs.train_recommender import INPUTS as HISTORIES
 from jobs.train_recommender import MODEL, checkpoint_of, known_events, read_inputs
@@ -43,7 +44,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         ConfigError: training diverged.
     """
     is_content = config.retriever.tower == "content"
-    contents = assign_semantic_ids.INPUTS if is_content else []
+    contents = ["items", content_dataset(config.semantic_ids)] if is_content else []
     plan = store.plan(
         dataset,
         {"retriever": config.retriever, "seed": config.seed},
@@ -56,7 +57,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
     model = load_recommender(store.files.local(RECOMMENDER) / MODEL)
     place = checkpoint_of(plan)
     if is_content:
-        content = _content(store, lessons)
+        content = _content(config, store, lessons)
         retriever, fitted = train_content_tower(model, content, lessons, config.retriever, place)
         facts: dict[str, Any] = fitted.facts()
     else:
@@ -90,9 +91,9 @@ def _lessons(config: RunConfig, store: Store) -> Lessons:
     return Lessons(train, stop_by, inputs.codes, inputs.is_warm, most, config.seed)
 
 
-def _content(store: Store, lessons: Lessons) -> torch.Tensor:
+def _content(config: RunConfig, store: Store, lessons: Lessons) -> torch.Tensor:
     """Content vectors, zero of who has none."""
-    items = assign_semantic_ids.read_items(store)[1]
+    items = read_contents(store, content_dataset(config.semantic_ids))[1]
     content = np.where(items.has_content[:, None], items.content, 0).astype(np.float32)
     if not content[np.unique(lessons.train.items)].any():
         raise DataError(

@@ -339,7 +339,7 @@ def test_lists_are_an_arm_that_gains_by_what_they_know_and_leaks_are_refused(
     store, tmp_path, local, monkeypatch, caplog
 ):
     monkeypatch.setattr(fit_models, "_Trainer", Trainer)
-    monkeypatch.setattr(check_ctr, "LIST_STAGES", ())
+    monkeypatch.setattr(check_ctr, "list_stages", lambda _: [])
     encode_features.run(local, store)
     tree = local.model_dump(mode="json")
     tree["ctr"] |= {"controls": ["recommendations"], "max_epochs": 20, "learning_rates": [0.01]}

@@ -9,6 +9,15 @@ import yaml
 from jobs import preflight, recommend
 from pipeline.errors import DataError, PartialError
 
+KNOWLEDGE = (
+    "build_catalog",
+    "train_embeddings",
+    "group_entities",
+    "generate_knowledge",
+    "encode_features",
+)
+LISTS = ("assign_semantic_ids", "train_recommender", "recommend_items")
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
@@ -21,14 +30,14 @@ def run(tmp_path, monkeypatch):
         "encoder": {"path": "x"},
     }
     path = tmp_path / "r.yaml"
-    path.write_text(yaml.safe_dump(tree))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preflight, "check_inputs", lambda _: None)
+    monkeypatch.setattr(preflight, "check_inputs", lambda *_, **__: None)
     begun = []
 
-    def start(failing=None, error=None):
+    def start(failing=None, error=None, **sections):
         begun.clear()
-        for name in recommend.STAGES:
+        path.write_text(yaml.safe_dump(tree | sections))
+        for name in (*KNOWLEDGE, *LISTS, "align_drafter", "train_retriever"):
 
             def stage(config, store, name=name):
                 begun.append(name)
@@ -42,16 +51,25 @@ def run(tmp_path, monkeypatch):
 
 
 def test_every_stage_runs_in_the_order_of_its_inputs(run):
-    code, begun = run()
-    assert code == 0
-    assert begun == list(recommend.STAGES)
-    order = ("build_catalog", "train_embeddings", "encode_features", *recommend.LIST_STAGES)
-    assert [name for name in begun if name in order] == list(order)
+    assert run() == (0, [*KNOWLEDGE, *LISTS])
+
+
+def test_without_texts_no_language_model_is_asked(run):
+    _, begun = run(semantic_ids={"content": "raw_text"})
+    assert begun == ["build_catalog", "train_embeddings", *LISTS]
+
+
+@pytest.mark.parametrize(
+    ("method", "stage"), [("atspeed_s", "align_drafter"), ("specgr", "train_retriever")]
+)
+def test_what_a_method_needs_is_trained_before_lists(run, method, stage):
+    _, begun = run(recommendation={"method": method})
+    assert begun[-3:] == ["train_recommender", stage, "recommend_items"]
 
 
 def test_error_rows_of_a_stage_stop_no_other_and_are_told_at_the_end(run):
     code, begun = run("generate_knowledge", PartialError("3 rows failed"))
-    assert (code, begun) == (4, list(recommend.STAGES))
+    assert (code, begun) == (4, [*KNOWLEDGE, *LISTS])
 
 
 def test_a_stage_that_fails_is_the_last(run):

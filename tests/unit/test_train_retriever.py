@@ -147,6 +147,7 @@ def test_content_of_items_that_nobody_likes_is_nothing_to_learn_from(config, sto
 def test_settings_of_the_other_stages_leave_a_retriever_current(config, store):
     train(config, store)
     manifest = store.require("retriever")
-    section = config.threshold.model_copy(update={"threshold": -1.0, "drafted": 5})
-    train_retriever.run(config.model_copy(update={"threshold": section}), store)
+    specgr = config.recommendation.specgr.model_copy(update={"threshold": -1.0, "drafted": 5})
+    section = config.recommendation.model_copy(update={"specgr": specgr})
+    train_retriever.run(config.model_copy(update={"recommendation": section}), store)
     assert store.require("retriever") == manifest
