@@ -21,7 +21,6 @@ import numpy as np
 from jobs import cli
 from jobs.item_contents import RAW_TEXT, content_dataset, made_with, read_contents, read_items
 from jobs.semantic_id_files import (
-    CODEBOOKS,
     DATASET,
     open_earlier,
     read_ids,
@@ -35,8 +34,6 @@ from pipeline.generative.health import codebook_health, collisions
 from pipeline.generative.kept_ids import GivenIds, assign_beside, changed_health
 from pipeline.generative.semantic_ids import fit_tokenizer, without_collaborative
 from pipeline.store import Plan, Store
-
-__all__ = ["CODEBOOKS", "read_items", "run"]
 
 log = logging.getLogger("jobs.assign_semantic_ids")
 
