@@ -137,6 +137,10 @@ bench-fan-out: CONFIG = conf/bench.yaml
 bench-fan-out: $(INPUTS) ## one engine with all cores against one per core, on the same rows
 	$(PY) -m jobs.benchmark_fan_out $(OPTIONS)
 
+bench-generative: CONFIG = conf/bench_generative.yaml
+bench-generative: $(INPUTS) ## all ways to recommend on the same events: recall, calls, time, and what the papers claim
+	$(PY) -m jobs.benchmark_generative $(OPTIONS)
+
 bench-scale: CONFIG = conf/scale.yaml
 bench-scale: $(INSTALLED) ## what a token, an edge, an entity costs from small catalogs to a million texts
 	$(PY) -m jobs.benchmark_scale $(OPTIONS)

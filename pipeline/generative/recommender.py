@@ -129,6 +129,8 @@ def make_recommender(
     """An untrained Llama of the size that `settings` give; the global random state stays."""
     config = LlamaConfig(
         vocab_size=1,  # its own embeddings are not used
+        bos_token_id=None,
+        eos_token_id=None,
         hidden_size=settings.hidden_dim,
         intermediate_size=round(settings.hidden_dim * 8 / 3 / 8) * 8,
         num_hidden_layers=settings.layers,
