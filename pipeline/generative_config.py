@@ -134,7 +134,7 @@ class RecommendationSettings(Settings):
         "nezha",
         "specgr",
         "specgr_plus",
-    ] = "exhaustive"
+    ] = "beam"
     top_k: Count = 10
     beams: Count = 20
     draft_nodes: Count = 128  # exhaustive: that may be guessed for a user and call
