@@ -344,6 +344,7 @@ def test_lists_are_an_arm_that_gains_by_what_they_know_and_leaks_are_refused(
     tree = local.model_dump(mode="json")
     tree["ctr"] |= {"controls": ["recommendations"], "max_epochs": 20, "learning_rates": [0.01]}
     tree["recommender"] |= {"until": "knowledge"}
+    tree["recommendation"] |= {"history": "past"}
     settings = RunConfig.model_validate(tree)
     with pytest.raises(DataError, match="recommendations has not been made"):
         check_ctr.run(settings, store)

@@ -200,8 +200,9 @@ def test_a_config_with_the_arm_must_keep_lists_to_the_past():
         "encoder": {"path": "nowhere"},
         "ctr": {"controls": ["recommendations"]},
     }
-    past = {"recommender": {"until": "knowledge"}}
+    past = {"recommender": {"until": "knowledge"}, "recommendation": {"history": "past"}}
     RunConfig.model_validate(tree | past)
-    for wrong in ({}, past | {"recommendation": {"history": "all"}}):
+    for section in past:
+        wrong = {name: own for name, own in past.items() if name != section}
         with pytest.raises(ValueError, match=r"set recommender\.until to knowledge and"):
             RunConfig.model_validate(tree | wrong)
