@@ -19,6 +19,15 @@ class TrainingSettings(Settings):
     warm_up: Annotated[int, Field(ge=0)] = 100  # steps up to the learning rate
 
 
+def _require_even_shares(hidden_dim: int, heads: int) -> None:
+    """Of the width every head has its share, which RoPE turns pair by pair."""
+    if hidden_dim % (2 * heads):
+        raise ValueError(
+            f"hidden_dim is {hidden_dim} and heads is {heads}, but every head takes an even share "
+            f"of hidden_dim; set hidden_dim to a multiple of {2 * heads}, or other heads"
+        )
+
+
 class RecommenderSettings(Settings):
     """A decoder-only model over semantic IDs, with a head that reads placeholders (NEZHA)."""
 
@@ -44,6 +53,12 @@ class RecommenderSettings(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "RecommenderSettings":
+        if self.backbone is None:
+            _require_even_shares(self.hidden_dim, self.heads)
+        return self
+
 
 class AlignedDrafterSettings(Settings):
     """`make align-drafter`: a small model that drafts beams for the recommender (AtSpeed)."""
@@ -58,6 +73,11 @@ class AlignedDrafterSettings(Settings):
     teacher_contexts: Count = 3000  # histories that the recommender searches
     teacher_beams: Count = 20  # of each
     training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "AlignedDrafterSettings":
+        _require_even_shares(self.hidden_dim, self.heads)
+        return self
 
     def shape(self, history_length: int) -> RecommenderSettings:
         """Settings of such a model."""

@@ -267,6 +267,21 @@ def test_values_that_only_look_right_are_refused(complaint, override):
     assert override.partition("=")[0] in complaint(override)
 
 
+@pytest.mark.parametrize("section", ["recommender", "aligned_drafter"])
+@pytest.mark.parametrize(("width", "heads"), [(30, 4), (12, 4), (15, 1)])
+def test_heads_take_even_shares_of_the_width(load, complaint, section, width, heads):
+    given = [f"{section}.hidden_dim={width}", f"{section}.heads={heads}"]
+    message = complaint(*given)
+    assert f"{section}: hidden_dim is {width} and heads is {heads}, but every head" in message
+    assert f"a multiple of {2 * heads}" in message
+    assert all(f"--set {one}" in message for one in given)
+    load(f"{section}.hidden_dim={6 * heads}", f"{section}.heads={heads}")
+
+
+def test_a_backbone_brings_its_own_heads(load):
+    load("recommender.backbone=some/model", "recommender.hidden_dim=30", "recommender.heads=4")
+
+
 def test_plain_texts_to_compare_with_are_another_run_s(load, complaint):
     assert load().plain_run is None
     assert load("plain_run=strict-1").plain_run == "strict-1"
