@@ -4,8 +4,8 @@
 
 Reads users, interactions, semantic_ids and recommender; writes the dataset `aligned_drafter`,
 weights as safetensors. It learns from the recommender's own beams and from the events that the
-recommender was trained on; levels accepted on histories of `valid` decide when to stop. A killed
-training goes on after its last epoch.
+recommender was trained on; levels accepted on histories of the next split decide when to stop. A
+killed training goes on after its last epoch.
 """
 
 import logging
@@ -19,7 +19,13 @@ from jobs import cli
 from jobs.train_recommender import DATASET as DATASET_OF_TARGET
 from jobs.train_recommender import INPUTS as INPUTS_OF_TARGET
 from jobs.train_recommender import MODEL as MODEL_OF_TARGET
-from jobs.train_recommender import Inputs, checkpoint_of, known_events, read_inputs
+from jobs.train_recommender import (
+    Inputs,
+    checkpoint_of,
+    known_events,
+    read_inputs,
+    stopping_events,
+)
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.generative.drafter_training import (
@@ -30,7 +36,6 @@ from pipeline.generative.drafter_training import (
 )
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.recommender import load_recommender, make_recommender
-from pipeline.generative.recommender_training import held_out
 from pipeline.generative.teacher_beams import TeacherBeams, find_teacher_beams
 from pipeline.generative.trie_tensors import trie_tensors
 from pipeline.store import Store
@@ -66,9 +71,9 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         )
     target = _target(store, inputs)
     contexts = draw_contexts(known, own.teacher_contexts, most, config.seed)
-    stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed).histories[:_STOP_BY]
+    stop_by = stopping_events(inputs, config).histories[:_STOP_BY]
     if not len(stop_by):
-        log.warning("nobody likes a known item in the split valid: training histories decide")
+        log.warning("training histories decide")
         stop_by = contexts.histories[:_STOP_BY]
     beams = _beams(target, contexts.histories, own.teacher_beams)
     levels, num_codes = target.model.levels, target.model.num_codes

@@ -5,7 +5,7 @@
 Reads items, interactions, embeddings and content vectors: those of `features`, or with
 `semantic_ids.content: raw_text` the control of that name, which is encoded first if it is missing.
 Writes the dataset `semantic_ids`, with the codebooks beside the rows. Codebooks are fitted on warm
-items, those with an interaction of the split `knowledge` or `train`; nothing of valid and test is
+items, those with an interaction of the splits up to `recommender.until`; nothing of later ones is
 looked at. With `semantic_ids.from_run` those of another run go on, and neither interactions nor
 embeddings are read: its items keep their ids, and only new ones are encoded.
 """
@@ -26,6 +26,7 @@ from jobs.semantic_id_files import (
     read_ids,
     read_tokenizer,
     require_same_content,
+    who_is_warm,
     write_ids,
 )
 from pipeline.config import RunConfig
@@ -59,6 +60,7 @@ def run(config: RunConfig, store: Store) -> None:
 
         encode_controls.encode(config, store, [RAW_TEXT])
     settings: dict[str, Any] = {"semantic_ids": config.semantic_ids, "seed": config.seed}
+    settings |= who_is_warm(config)
     if earlier is not None:
         settings["earlier"] = earlier.require(DATASET).version
     behaviour = [] if earlier else ["interactions", "embeddings"]
@@ -73,7 +75,7 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _fit(config: RunConfig, store: Store, plan: Plan, content: str) -> None:
     """Fit codebooks, and give every item an id."""
-    ids, items = read_items(store, content)
+    ids, items = read_items(store, content, config.recommender.until)
     if not config.semantic_ids.collaborative_weight:
         items = without_collaborative(items)
     began = time.monotonic()

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from pipeline.errors import DataError
 from pipeline.generative.semantic_ids import ItemContents
 from pipeline.generative_config import SemanticIdSettings
+from pipeline.schemas import SPLITS
 from pipeline.store import Store
 
 RAW_TEXT = "raw_text"  # the control of `jobs.encode_controls`
-_SEEN_SPLITS = pa.array(["knowledge", "train"])
 
 
 def content_dataset(settings: SemanticIdSettings) -> str:
@@ -60,8 +60,10 @@ def read_contents(store: Store, dataset: str) -> tuple[pa.Array, ItemContents]:
     )
 
 
-def read_items(store: Store, dataset: str = "features") -> tuple[pa.Array, ItemContents]:
+def read_items(store: Store, dataset: str, until: str) -> tuple[pa.Array, ItemContents]:
     """Ids of the items in the order of the catalog, and all that is known of each.
+
+    Who has an interaction of the splits up to `until` is warm.
 
     Raises:
         DataError: content or embeddings lack an item, or no item has a text.
@@ -69,7 +71,8 @@ def read_items(store: Store, dataset: str = "features") -> tuple[pa.Array, ItemC
     ids, items = read_contents(store, dataset)
     embeddings = _rows_of(ids, store, "embeddings", ["num_interactions"])
     interactions = store.read("interactions", ["item_id", "split"])
-    seen = interactions.filter(pc.is_in(interactions["split"], value_set=_SEEN_SPLITS))
+    splits = pa.array(SPLITS[: SPLITS.index(until) + 1])
+    seen = interactions.filter(pc.is_in(interactions["split"], value_set=splits))
     warm = pc.is_in(ids, value_set=pc.unique(seen["item_id"]))
     return ids, replace(
         items,

@@ -24,6 +24,7 @@ DATASET = "semantic_ids"
 CODEBOOKS = "codebooks.npz"
 LEFT = "left"  # folder of SEMANTIC_IDS of the items that have left the catalog
 _FREE = {"from_run", "rq_vae"}  # settings that do not matter to codebooks that are there
+_UNTIL = "train"  # who is warm where a manifest does not say: there was no choice
 
 
 def write_ids(folder: Path, ids: GivenIds, left: GivenIds | None, tokenizer: ItemTokenizer) -> None:
@@ -64,6 +65,12 @@ def read_tokenizer(store: Store) -> ItemTokenizer:
     return load_tokenizer(store.files.local(DATASET) / CODEBOOKS)
 
 
+def who_is_warm(config: RunConfig) -> dict[str, str]:
+    """Latest split that makes an item warm, as a setting; the default is left out."""
+    until = config.recommender.until
+    return {} if until == _UNTIL else {"until": until}
+
+
 def open_earlier(config: RunConfig) -> Store | None:
     """The run of `semantic_ids.from_run`, None if there is none. Looks at its manifest only.
 
@@ -89,6 +96,9 @@ def open_earlier(config: RunConfig) -> Store | None:
     differing = [
         f"{name} {wanted[name]!r}" for name in names if getattr(ours, name) != wanted[name]
     ]
+    until = manifest.settings.get("until", _UNTIL)
+    if until != config.recommender.until:
+        differing.append(f"recommender.until {until!r}")
     if differing:
         raise ConfigError(
             f"semantic_ids.from_run is {name}, whose ids were made with other settings than these: "

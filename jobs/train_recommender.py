@@ -3,8 +3,8 @@
     python -m jobs.train_recommender --config conf/generative.yaml
 
 Reads users, interactions and semantic_ids; writes the dataset `recommender`, weights as
-safetensors. Events up to the split `recommender.until` are trained on, those of `valid` decide when
-to stop. A killed training goes on after its last epoch.
+safetensors. Events up to the split `recommender.until` are trained on, those of the next split
+decide when to stop. A killed training goes on after its last epoch.
 """
 
 import logging
@@ -24,7 +24,7 @@ from pipeline.generative.event_log import EventLog, read_event_log
 from pipeline.generative.placeholder_head import PlaceholderHead, make_placeholder_head
 from pipeline.generative.pretrained_stack import backbone_fingerprint, new_recommender
 from pipeline.generative.recommender import Recommender
-from pipeline.generative.recommender_training import held_out, train_recommender
+from pipeline.generative.recommender_training import HeldOut, held_out, train_recommender
 from pipeline.schemas import SPLITS
 from pipeline.store import Plan, Store
 
@@ -63,7 +63,6 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("%s: up to date", DATASET)
         return
     inputs = read_inputs(store)
-    most = config.recommender.history_length
     train = known_events(inputs.log, config)
     if not len(train.items):
         raise DataError(
@@ -71,7 +70,7 @@ def run(config: RunConfig, store: Store) -> None:
             f"{config.recommender.until!r}, so there is nothing to train on; see "
             "catalog.positive_rating and recommender.until"
         )
-    stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed)
+    stop_by = stopping_events(inputs, config)
     levels = inputs.codes.shape[1]
     model = new_recommender(config.recommender, levels, inputs.num_codes, config.seed)
     head = _head_for(config, model)
@@ -111,6 +110,19 @@ def known_events(whole: EventLog, config: RunConfig) -> EventLog:
     """What may be trained on."""
     last = SPLITS.index(config.recommender.until)
     return whole.of_splits(SPLITS[: last + 1])
+
+
+def stopping_events(inputs: Inputs, config: RunConfig) -> HeldOut:
+    """What decides when to stop: events of the first split that is not trained on.
+
+    Later ones stay unseen, as a check of what was trained has to have it.
+    """
+    split = SPLITS[SPLITS.index(config.recommender.until) + 1]
+    most = config.recommender.history_length
+    found = held_out(inputs.log, split, inputs.is_warm, most, config.seed)
+    if not len(found):
+        log.warning("nobody likes a known item in the split %s: nothing tells when to stop", split)
+    return found
 
 
 def checkpoint_of(plan: Plan) -> Path:

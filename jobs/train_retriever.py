@@ -21,11 +21,17 @@ from jobs import cli
 from jobs.item_contents import content_dataset, read_contents
 from jobs.train_recommender import DATASET as RECOMMENDER
 from jobs.train_recommender import INPUTS as HISTORIES
-from jobs.train_recommender import MODEL, checkpoint_of, known_events, read_inputs
+from jobs.train_recommender import (
+    MODEL,
+    checkpoint_of,
+    known_events,
+    read_inputs,
+    stopping_events,
+)
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.generative.recommender import Recommender, load_recommender
-from pipeline.generative.recommender_training import held_out, mean_log_probability
+from pipeline.generative.recommender_training import mean_log_probability
 from pipeline.generative.retriever import Retriever
 from pipeline.generative.retriever_encoder_training import train_encoder_tower
 from pipeline.generative.retriever_training import Lessons, train_content_tower
@@ -86,7 +92,7 @@ def _lessons(config: RunConfig, store: Store) -> Lessons:
             "catalog.positive_rating and recommender.until"
         )
     most = config.recommender.history_length
-    stop_by = held_out(inputs.log, inputs.is_warm, most, config.seed)
+    stop_by = stopping_events(inputs, config)
     log.info("%d events, stopped by %d others", len(train.items), len(stop_by))
     return Lessons(train, stop_by, inputs.codes, inputs.is_warm, most, config.seed)
 

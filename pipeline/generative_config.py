@@ -31,7 +31,8 @@ def _require_even_shares(hidden_dim: int, heads: int) -> None:
 class RecommenderSettings(Settings):
     """A decoder-only model over semantic IDs, with a head that reads placeholders (NEZHA)."""
 
-    until: Literal["knowledge", "train"] = "train"  # latest split that is trained on
+    # Latest split that is trained on; of the next one are the events that decide when to stop.
+    until: Literal["knowledge", "train"] = "train"
     # A causal LM to begin with, a hub name or a folder; it brings hidden_dim, layers and heads.
     backbone: ModelLocation | None = None
     prompt: str = ""  # text before every history, in the words of the backbone

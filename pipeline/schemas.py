@@ -111,8 +111,8 @@ SEMANTIC_IDS = pa.schema(
     [
         ("item_id", pa.string()),
         ("codes", pa.list_(pa.int32())),  # with the collision digit, if there is one
-        # Has an interaction of the split `knowledge` or `train` in the run whose codebooks these
-        # are, an earlier one with `semantic_ids.from_run`: there the recommender was trained.
+        # Has an interaction of the splits up to `recommender.until` in the run whose codebooks
+        # these are, an earlier one with `semantic_ids.from_run`: there the recommender was trained.
         ("is_warm", pa.bool_()),
         ("collides", pa.bool_()),  # its nearest codes are those of another item too
     ]

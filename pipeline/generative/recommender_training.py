@@ -47,9 +47,9 @@ class HeldOut:
         return items
 
 
-def held_out(whole: EventLog, is_warm: np.ndarray, most: int, seed: int) -> HeldOut:
-    """Events of `valid` whose items can be known, at most so many, drawn among all."""
-    events = whole.events("valid")
+def held_out(whole: EventLog, split: str, is_warm: np.ndarray, most: int, seed: int) -> HeldOut:
+    """Events of `split` whose items can be known, at most so many, drawn among all."""
+    events = whole.events(split)
     rows = np.flatnonzero(is_warm[events.items])
     if len(rows) > _MOST_HELD_OUT:
         rows = np.sort(np.random.default_rng(seed).choice(rows, _MOST_HELD_OUT, replace=False))

@@ -1,9 +1,9 @@
 """Semantic IDs: items as short sequences of codes, like items with a common beginning.
 
 Codebooks are fitted on warm items whose content and collaborative vectors are both known. Every
-other item is encoded by what is known of it. An item is warm if it has an interaction of the split
-`knowledge` or `train`: these are what a recommender is trained on, and none of them is later than
-the rows that valid and test keep (with `per_user_prefix`, of the same user).
+other item is encoded by what is known of it. An item is warm if it has an interaction of the splits
+up to `recommender.until`: these are what a recommender is trained on, and none of them is later
+than the rows that later splits keep (with `per_user_prefix`, of the same user).
 """
 
 from dataclasses import dataclass

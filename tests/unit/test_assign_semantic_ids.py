@@ -115,6 +115,40 @@ def test_warm_is_who_has_a_row_of_the_past_or_of_train(config, store):
     assert facts["cold_prefix_seen"][0] == 1.0
 
 
+def until_knowledge(config):
+    section = config.recommender.model_copy(update={"until": "knowledge"})
+    return config.model_copy(update={"recommender": section})
+
+
+def test_what_no_recommender_trains_on_is_cold_and_not_fitted_on(config, store):
+    config = with_ids(config, collaborative_weight=0.0)  # nobody lacks a vector
+    assign_semantic_ids.run(config, store)
+    made = store.require("semantic_ids")
+    assert set(made.settings) == {"semantic_ids", "seed"}  # as before there was a choice
+    assert (made.facts["warm"], made.facts["fitted"]) == (58, 58)
+    assign_semantic_ids.run(until_knowledge(config), store)
+    warm = [row["is_warm"] for row in store.read("semantic_ids").to_pylist()]
+    assert warm == [True] * TRAIN_ONLY + [False] * 3
+    found = store.require("semantic_ids")
+    assert (found.facts["warm"], found.facts["fitted"]) == (57, 57)
+    assert found.fingerprint != made.fingerprint
+
+
+def test_ids_of_a_run_that_knew_more_are_refused(config):
+    assign_semantic_ids.run(config, make_store(config))
+    later, night = a_night(config, "night", range(50))
+    with pytest.raises(ConfigError, match=r"other settings than these: recommender\.until 'train'"):
+        assign_semantic_ids.run(until_knowledge(later), night)
+    first = until_knowledge(config)
+    assign_semantic_ids.run(first, Store(config.artifacts / "test"))
+    assign_semantic_ids.run(until_knowledge(later), night)
+    with pytest.raises(ConfigError, match=r"recommender\.until 'knowledge'"):
+        assign_semantic_ids.run(later, night)
+    next_one, third = a_night(until_knowledge(config), "next", range(50), of="night")
+    assign_semantic_ids.run(next_one, third)
+    assert third.require("semantic_ids").settings["until"] == "knowledge"
+
+
 def test_ids_follow_items_not_the_order_of_rows_and_a_second_run_does_nothing(config, store):
     assign_semantic_ids.run(config, store)
     made = store.require("semantic_ids")
@@ -151,7 +185,7 @@ def test_the_column_collides_is_about_nearest_codes(config, store):
 def test_stored_codebooks_encode_as_the_run_did(config, store):
     assign_semantic_ids.run(config, store)
     tokenizer = load_tokenizer(store.path("semantic_ids") / CODEBOOKS)
-    items = read_items(store)[1]
+    items = read_items(store, "features", "train")[1]
     codes = tokenizer.quantizer.encode(tokenizer.vectors(items))
     np.testing.assert_array_equal(codes, codes_of(store))
 
@@ -297,6 +331,6 @@ def test_content_may_be_what_the_catalog_says_by_itself(config, monkeypatch):
     assert asked == [["raw_text"]] * 2
     assert "controls/raw_text/features" in store.require("semantic_ids").inputs
     np.testing.assert_array_equal(
-        read_items(store, "controls/raw_text/features")[1].content, vectors(2)
+        read_items(store, "controls/raw_text/features", "train")[1].content, vectors(2)
     )
     assert encode_controls.wanted(config) == ["raw_text", "history"]  # the check's own list

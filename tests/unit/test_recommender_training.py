@@ -111,7 +111,17 @@ def test_cold_targets_do_not_decide_when_to_stop():
     targets = log.events("valid").items
     is_warm = np.ones(ITEMS, bool)
     is_warm[targets[0]] = False
-    assert held_out(log, is_warm, 3, 0).targets.tolist() == [t for t in targets if is_warm[t]]
+    assert held_out(log, "valid", is_warm, 3, 0).targets.tolist() == [
+        t for t in targets if is_warm[t]
+    ]
+
+
+def test_events_of_another_split_may_decide():
+    log = a_log([5, 6])
+    found = held_out(log, "knowledge", np.ones(ITEMS, bool), 3, 0)
+    assert found.targets.tolist() == log.events("knowledge").items.tolist()
+    assert (found.histories[0] == NO_ITEM).all()
+    assert found.histories[1].tolist() == [log.items[0], NO_ITEM, NO_ITEM]
 
 
 def trained(checkpoint=None, epochs=6, with_head=True):
@@ -120,7 +130,7 @@ def trained(checkpoint=None, epochs=6, with_head=True):
     head = make_placeholder_head(LEVELS, CODES, model.width, 0) if with_head else None
     training = TRAINING.model_copy(update={"max_epochs": epochs})
     settings = SETTINGS.model_copy(update={"training": training})
-    stop_by = held_out(log, np.ones(ITEMS, bool), 4, 0)
+    stop_by = held_out(log, "valid", np.ones(ITEMS, bool), 4, 0)
     train = log.of_splits(("knowledge", "train"))
     return model, train_recommender(model, head, train, stop_by, CODES_OF, settings, 3, checkpoint)
 

@@ -57,7 +57,7 @@ def lessons(users=30, cold=(), seed=0):
     is_warm = np.ones(ITEMS, bool)
     is_warm[list(cold)] = False
     train = log.of_splits(("knowledge", "train"))
-    return Lessons(train, held_out(log, is_warm, 4, 0), CODES_OF, is_warm, 4, seed)
+    return Lessons(train, held_out(log, "valid", is_warm, 4, 0), CODES_OF, is_warm, 4, seed)
 
 
 def naive_hidden(model, items):
