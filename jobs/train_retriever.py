@@ -4,13 +4,13 @@
 
 Reads users, interactions, semantic_ids, recommender and, for a tower over content, what semantic
 IDs are made from; writes the dataset `retriever`, weights and item vectors as safetensors. With
-`retriever.tower: encoder` a copy of the recommender is trained on and stored in it as well. A
-killed training goes on after its last epoch.
+`retriever.tower: encoder` a copy of the recommender is trained on and stored in it as well, beside
+what encodes items. A killed training goes on after its last epoch.
 """
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,14 @@ from pipeline.errors import DataError
 from pipeline.generative.recommender import Recommender, load_recommender
 from pipeline.generative.recommender_training import mean_log_probability
 from pipeline.generative.retriever import Retriever
-from pipeline.generative.retriever_encoder_training import train_encoder_tower
+from pipeline.generative.retriever_encoder_training import EncoderAndTower, train_encoder_tower
 from pipeline.generative.retriever_training import Lessons, train_content_tower
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.train_retriever")
 
 DATASET = "retriever"
+ITEM_ENCODER = "item_encoder"  # folder within it: what items were encoded by, of an encoder tower
 
 
 def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
@@ -66,15 +67,17 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         content = _content(config, store, lessons)
         retriever, fitted = train_content_tower(model, content, lessons, config.retriever, place)
         facts: dict[str, Any] = fitted.facts()
+        parts: dict[str, Recommender | EncoderAndTower] = {}
     else:
         before = mean_log_probability(model, lessons.stop_by, lessons.codes)
-        retriever, stages = train_encoder_tower(model, lessons, config.retriever, place)
-        facts = {f"stage_{n}": fitted.facts() for n, fitted in enumerate(stages, 1)}
+        trained = train_encoder_tower(model, lessons, config.retriever, place)
+        retriever, parts = trained.retriever, {MODEL: model, ITEM_ENCODER: trained.items}
+        facts = {f"stage_{n}": fitted.facts() for n, fitted in enumerate(trained.stages, 1)}
         after = mean_log_probability(model, lessons.stop_by, lessons.codes)
         facts["log_probability"] = {"before": round(before, 4), "after": round(after, 4)}
         log.info("a code of a held-out item: log-probability %.4f, before %.4f", after, before)
     plan.write_files(
-        lambda folder: _save(retriever, None if is_content else model, folder),
+        lambda folder: _save(retriever, parts, folder),
         len(retriever.vectors),
         facts,
     )
@@ -109,10 +112,12 @@ def _content(config: RunConfig, store: Store, lessons: Lessons) -> torch.Tensor:
     return torch.from_numpy(content)
 
 
-def _save(retriever: Retriever, model: Recommender | None, folder: Path) -> None:
+def _save(
+    retriever: Retriever, parts: Mapping[str, Recommender | EncoderAndTower], folder: Path
+) -> None:
     retriever.save(folder)
-    if model is not None:
-        model.save(folder / MODEL)
+    for name, part in parts.items():
+        part.save(folder / name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -52,6 +52,11 @@ class ContentTower(nn.Module):
         return normalize(self.item(normalize(content, dim=-1) - self.centre), dim=-1)
 
     @torch.no_grad()
+    def all_items(self, content: torch.Tensor) -> torch.Tensor:
+        """As `items`, of a whole catalog; zero of who has no content."""
+        return self.items(content) * content.any(1)[:, None]
+
+    @torch.no_grad()
     def centre_on(self, content: torch.Tensor) -> None:
         """Texts of one kind are all alike; take off what all of `content` have in common."""
         self.centre.copy_(normalize(content, dim=-1).mean(0))

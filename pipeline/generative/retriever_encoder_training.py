@@ -1,9 +1,12 @@
 """SpecGR++ (Ding et al., AAAI'26): the recommender learns to encode items and histories as well.
 
 Stage 1 is contrastive, stage 2 learns to rank with the vectors of items held fast; beside both goes
-the loss of the next code, so that it stays a recommender.
+the loss of the next code, so that it stays a recommender. Stage 2 teaches histories to meet the
+vectors that stage 1 ends with, and its own weights no longer make these; so an item that comes
+later is encoded by those of stage 1, which are kept.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,10 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from pipeline.errors import DataError
 from pipeline.generative.event_log import NO_ITEM
-from pipeline.generative.recommender import Recommender
+from pipeline.generative.recommender import Recommender, load_recommender
 from pipeline.generative.recommender_training import causal, code_log_probs, tokens_of
-from pipeline.generative.retriever import EncoderTower, Retriever
+from pipeline.generative.retriever import EncoderTower, Retriever, load_retriever
 from pipeline.generative.retriever_losses import contrastive_loss, ranking_loss, recall
 from pipeline.generative.retriever_training import Lessons, before_items, ends_of
 from pipeline.generative.training_loop import Fit, fit
@@ -33,6 +37,33 @@ class EncoderAndTower(nn.Module):
     def all_items(self, codes: np.ndarray) -> torch.Tensor:
         """Unit vectors of all items as they are now: (items, dim)."""
         return self.tower.all_items(self.model, codes)
+
+    def save(self, folder: Path) -> None:
+        """Write model and tower; no pickle."""
+        self.model.save(folder)
+        Retriever(self.tower, torch.zeros(0, self.tower.shape["dim"])).save(folder)
+
+
+def load_encoder_and_tower(folder: Path) -> EncoderAndTower:
+    """Read what `EncoderAndTower.save` wrote, in evaluation mode.
+
+    Raises:
+        DataError: something is missing or damaged.
+    """
+    tower = load_retriever(folder).tower
+    if not isinstance(tower, EncoderTower):
+        raise DataError(f"{folder} holds no encoder of items; move it away and run again")
+    both = EncoderAndTower(load_recommender(folder), tower.shape["dim"])
+    both.tower = tower
+    return both.eval()
+
+
+class TrainedEncoder(NamedTuple):
+    """What both stages leave, beside the model that they trained."""
+
+    retriever: Retriever
+    items: EncoderAndTower  # as it was after stage 1: makes the vector of any item
+    stages: list[Fit]
 
 
 class Cuts(NamedTuple):
@@ -69,7 +100,7 @@ def running_mean(hidden: torch.Tensor) -> torch.Tensor:
 
 def train_encoder_tower(
     model: Recommender, lessons: Lessons, settings: RetrieverSettings, checkpoint: Path | None
-) -> tuple[Retriever, list[Fit]]:
+) -> TrainedEncoder:
     """Go on training `model`, in place, as recommender and encoder in one.
 
     The vectors of all items, cold ones too, are those that stage 1 ends with.
@@ -94,7 +125,7 @@ def train_encoder_tower(
         return both.tower.all_items(model, lessons.codes)
 
     stage_1 = _stage(1, both, contrast, current, lessons, settings, checkpoint)
-    frozen = current()
+    first, frozen = copy.deepcopy(both), current()
     prior = frozen.new_zeros(len(frozen)).masked_fill(~lessons.warm_on(frozen.device), -torch.inf)
 
     def rank(cuts: Cuts) -> torch.Tensor:
@@ -102,7 +133,7 @@ def train_encoder_tower(
         return settings.ranking_weight * own
 
     stage_2 = _stage(2, both, rank, lambda: frozen, lessons, settings, checkpoint)
-    return Retriever(both.tower, frozen), [stage_1, stage_2]
+    return TrainedEncoder(Retriever(both.tower, frozen), first, [stage_1, stage_2])
 
 
 def _stage(

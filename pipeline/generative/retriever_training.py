@@ -60,8 +60,7 @@ def train_content_tower(
         settings: see there.
         checkpoint: see `fit`.
     """
-    has_content = content.any(1)
-    is_warm = lessons.warm_on(content.device) & has_content
+    is_warm = lessons.warm_on(content.device) & content.any(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(lessons.seed)
         tower = ContentTower(model.width, content.shape[1], settings.dim).to(content.device)
@@ -86,8 +85,7 @@ def train_content_tower(
         return recall(tower.users(states), tower.items(content), targets, is_warm)
 
     fitted = fit(tower, losses, evaluate, settings.training, checkpoint, "retriever")
-    with torch.no_grad():
-        return Retriever(tower, tower.items(content) * has_content[:, None]), fitted
+    return Retriever(tower, tower.all_items(content)), fitted
 
 
 @torch.no_grad()

@@ -258,7 +258,8 @@ def encoder_run(checkpoint=None, epochs=4):
         tower="encoder", dim=8, training=TRAINING.model_copy(update={"max_epochs": epochs})
     )
     own = lessons(60)
-    return model, own, *train_encoder_tower(model, own, settings, checkpoint)
+    trained = train_encoder_tower(model, own, settings, checkpoint)
+    return model, own, trained.retriever, trained.stages
 
 
 def test_an_encoder_learns_to_find_and_still_to_write():
@@ -298,5 +299,5 @@ def test_histories_of_one_item_teach_the_encoder_codes_only():
     settings = RetrieverSettings(
         tower="encoder", dim=8, training=TRAINING.model_copy(update={"max_epochs": 1})
     )
-    retriever, _ = train_encoder_tower(a_model(), single, settings, None)
+    retriever = train_encoder_tower(a_model(), single, settings, None).retriever
     assert torch.isfinite(retriever.vectors).all()
