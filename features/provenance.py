@@ -21,7 +21,15 @@ _VECTORS = {  # what stands for each of VECTOR_SOURCES
     "default": "means of their kind",
     "none": "zero vectors",
 }
-_UNITS = {"pools": "tokens", "ctr": "test rows", "report": "datasets"}
+_UNITS = {
+    "pools": "tokens",
+    "ctr": "test rows",
+    "report": "datasets",
+    "recommender": "model",
+    "aligned_drafter": "model",
+    "retriever": "item vectors",
+    "generative_benchmark": "lines",
+}
 _PACKAGES = (
     "faiss-cpu",
     "faiss-gpu",

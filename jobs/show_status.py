@@ -43,6 +43,17 @@ def datasets(config: RunConfig) -> list[str]:
     return [*before, *by_wave, *after]
 
 
+# Made on demand: listed if they exist, and no run lacks them.
+_GENERATIVE = (
+    "semantic_ids",
+    "recommender",
+    "aligned_drafter",
+    "retriever",
+    "recommendations",
+    "generative_benchmark",
+)
+
+
 def run(config: RunConfig, store: Store) -> int:
     """Print the status; return an exit code."""
     for line in lines(config, store):
@@ -57,7 +68,8 @@ def lines(config: RunConfig, store: Store) -> Iterator[str]:
     previous = config.refresh.previous
     yield f"{store.files.address}{f', a refresh of {previous}' if previous else ''}: {_who(store)}"
     skipped = _skipped(config, store)
-    for name in datasets(config):
+    on_demand = [name for name in _GENERATIVE if store.files.has_folder(name)]
+    for name in [*datasets(config), *on_demand]:
         yield f"  {name:<20} {skipped.get(name) or _state(store, name)}"
     log, written = store.files.read(RUN_LOG), store.files.written_at(RUN_LOG)
     if log is not None and written is not None:

@@ -95,6 +95,25 @@ def test_a_whole_run_is_told_by_the_exit_code(run, capsys, monkeypatch):
     assert said(path, capsys)[0] == 0
 
 
+def test_what_is_made_on_demand_is_listed_and_no_run_lacks_it(run, capsys, monkeypatch):
+    path, store = run
+    store.plan("users", {}).write(a_user("a"))
+    monkeypatch.setattr(show_status, "datasets", lambda _: ["users"])
+    assert "recommend" not in said(path, capsys)[1]
+    store.plan("recommender", {}, ["users"]).write_files(lambda _: None, 1)
+    store.plan("recommendations", {}).open_writer()
+    code, text = said(path, capsys)
+    by_name = {line.split()[0]: line for line in text.splitlines()[1:]}
+    assert code == 0
+    assert list(by_name)[:3] == ["users", "recommender", "recommendations"]
+    assert " 1 model," in by_name["recommender"]
+    assert "unfinished, 0 rows stored" in by_name["recommendations"]
+    store.plan("users", {"other": True}).write(a_user("b"))
+    code, text = said(path, capsys)
+    assert code == 0
+    assert "from older inputs" in text
+
+
 def a_row(entity):
     """One row of KNOWLEDGE."""
     empty = {field.name: [] if pa.types.is_list(field.type) else 0 for field in KNOWLEDGE}
