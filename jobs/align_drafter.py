@@ -5,7 +5,8 @@
 Reads users, interactions, semantic_ids and recommender; writes the dataset `aligned_drafter`,
 weights as safetensors. It learns from the recommender's own beams and from the events that the
 recommender was trained on; levels accepted on histories of the next split decide when to stop. A
-killed training goes on after its last epoch.
+killed training goes on after its last epoch. With `recommender.from_run` the drafter of that run
+serves.
 """
 
 import logging
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jobs import cli
+from jobs.earlier_models import EarlierModel, open_earlier_model, require_own_copy
 from jobs.train_recommender import DATASET as DATASET_OF_TARGET
 from jobs.train_recommender import INPUTS as INPUTS_OF_TARGET
 from jobs.train_recommender import MODEL as MODEL_OF_TARGET
@@ -52,9 +54,14 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
     """Make `aligned_drafter`, or `dataset`.
 
     Raises:
-        DataError: there is nothing to train on, or the recommender cannot be read.
-        ConfigError: training diverged.
+        DataError: there is nothing to train on, the recommender cannot be read, or the run of
+            `recommender.from_run` has no drafter for it.
+        ConfigError: training diverged, or that run's drafter is of other settings.
     """
+    earlier = open_earlier_model(config, dataset)
+    if earlier is not None:
+        _take_over(store, earlier)
+        return
     own = config.aligned_drafter
     most = config.recommender.history_length
     settings = {"aligned_drafter": own, "history_length": most, "seed": config.seed}
@@ -90,6 +97,17 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
     log.info("%(parameters)d parameters, %(calls).2f calls of the recommender per user", facts)
     plan.write_files(lambda folder: drafter.save(folder / MODEL), 1, fitted.facts() | facts)
     place.unlink(missing_ok=True)
+
+
+def _take_over(store: Store, earlier: EarlierModel) -> None:
+    """Let the drafter of another run serve in this one."""
+    plan = earlier.plan(store, ["semantic_ids", DATASET_OF_TARGET])
+    if plan.is_done:
+        log.info("%s: up to date, of %s", plan.name, earlier.run)
+        return
+    require_own_copy(store, earlier)
+    plan.write_files(earlier.copy_to, 1, earlier.facts())
+    log.info("%s: that of %s serves, nothing is trained", plan.name, earlier.run)
 
 
 def _target(store: Store, inputs: Inputs) -> Target:

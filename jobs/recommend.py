@@ -21,9 +21,11 @@ _TRAINED = {"aligned_drafter": "align_drafter", "retriever": "train_retriever"}
 
 
 def stages_of(config: RunConfig) -> list[str]:
-    """All jobs, in order; texts are written only if semantic IDs are made from them."""
-    texts = _TEXTS if config.semantic_ids.content == "knowledge" else ()
-    return ["build_catalog", "train_embeddings", *texts, *list_stages(config)]
+    """All jobs, in order; of texts and embeddings only what semantic IDs are made from."""
+    if config.semantic_ids.content == "knowledge":
+        return ["build_catalog", "train_embeddings", *_TEXTS, *list_stages(config)]
+    behaviour = [] if config.semantic_ids.from_run else ["train_embeddings"]
+    return ["build_catalog", *behaviour, *list_stages(config)]
 
 
 def list_stages(config: RunConfig) -> list[str]:
@@ -43,6 +45,7 @@ def run(config: RunConfig, store: Store) -> None:
     from jobs.preflight import check_inputs
 
     check_inputs(config, writes_texts=config.semantic_ids.content == "knowledge")
+    _check_earlier(config)
     missed: list[UserError] = []
     stages = stages_of(config)
     for number, name in enumerate(stages, 1):
@@ -56,6 +59,17 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("[%d/%d] %s: %.0f s", number, len(stages), name, time.monotonic() - began)
     if missed:
         raise missed[0]
+
+
+def _check_earlier(config: RunConfig) -> None:
+    """Refuse now what stages would refuse of runs that this one goes on from."""
+    from jobs.earlier_models import open_earlier_model
+    from jobs.semantic_id_files import open_earlier
+    from pipeline.generative.methods import METHODS
+
+    open_earlier(config)
+    for dataset in ("recommender", *METHODS[config.recommendation.method].datasets):
+        open_earlier_model(config, dataset)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

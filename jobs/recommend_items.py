@@ -17,6 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.recommendation_facts import facts_of
 from jobs.recommending_actor import RecommendingActor
+from jobs.train_recommender import ASOF
 from pipeline.config import RunConfig
 from pipeline.errors import DataError, PartialError
 from pipeline.generative.codes_hash import CODES_HASH, codes_hash
@@ -164,7 +166,11 @@ def _users(config: RunConfig, store: Store, inputs: Inputs) -> UserRows:
     interactions = store.read("interactions")
     splits = pa.array(_splits(config))
     known = interactions.filter(pc.is_in(interactions["split"], value_set=splits))
-    return read_user_rows(known, inputs.user_ids, inputs.item_ids, len(inputs.catalog.codes))
+    rows = read_user_rows(known, inputs.user_ids, inputs.item_ids, len(inputs.catalog.codes))
+    trained = store.require("recommender").facts.get(
+        ASOF, 0
+    )  # later if the model is of another run
+    return replace(rows, asof=max(rows.asof, trained))
 
 
 def _write(config: RunConfig, writer: DatasetWriter, inputs: Inputs, users: UserRows) -> None:

@@ -4,7 +4,8 @@
 
 Reads users, interactions and semantic_ids; writes the dataset `recommender`, weights as
 safetensors. Events up to the split `recommender.until` are trained on, those of the next split
-decide when to stop. A killed training goes on after its last epoch.
+decide when to stop. A killed training goes on after its last epoch. With `recommender.from_run`
+nothing is trained: the recommender of another run serves, if items have kept their semantic IDs.
 """
 
 import logging
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs import cli
+from jobs.earlier_models import EarlierModel, open_earlier_model, require_same_ids
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.generative.codes_hash import CODES_HASH, codes_hash
@@ -33,6 +35,7 @@ log = logging.getLogger("jobs.train_recommender")
 DATASET = "recommender"
 MODEL, HEAD = "recommender", "head"  # folders within the dataset
 INPUTS = ["users", "interactions", "semantic_ids"]
+ASOF = "asof"  # among the facts: time of the latest event that was trained on
 
 
 class Inputs(NamedTuple):
@@ -49,10 +52,15 @@ def run(config: RunConfig, store: Store) -> None:
     """Make `recommender`.
 
     Raises:
-        DataError: there is nothing to train on.
-        ConfigError: training diverged.
+        DataError: there is nothing to train on, or the run of `recommender.from_run` has no
+            recommender for these semantic IDs.
+        ConfigError: training diverged, or that run's recommender is of other settings.
         ModelError: there is no usable backbone.
     """
+    earlier = open_earlier_model(config, DATASET)
+    if earlier is not None:
+        _take_over(store, earlier)
+        return
     settings = {
         "recommender": config.recommender,
         "backbone": backbone_fingerprint(config.recommender),
@@ -83,9 +91,23 @@ def run(config: RunConfig, store: Store) -> None:
     fitted = train_recommender(
         model, head, train, stop_by, inputs.codes, config.recommender, config.seed, place
     )
-    facts = fitted.facts() | {CODES_HASH: codes_hash(inputs.item_ids, inputs.codes)}
+    facts = fitted.facts() | {
+        CODES_HASH: codes_hash(inputs.item_ids, inputs.codes),
+        ASOF: int(train.times.max()),
+    }
     plan.write_files(lambda folder: _save(model, head, folder), 1, facts)
     place.unlink(missing_ok=True)
+
+
+def _take_over(store: Store, earlier: EarlierModel) -> None:
+    """Let the recommender of another run serve in this one."""
+    plan = earlier.plan(store, ["semantic_ids"])
+    if plan.is_done:
+        log.info("%s: up to date, of %s", DATASET, earlier.run)
+        return
+    facts = earlier.facts() | require_same_ids(store, earlier)
+    plan.write_files(earlier.copy_to, 1, facts)
+    log.info("%s: that of %s serves, nothing is trained", DATASET, earlier.run)
 
 
 def read_inputs(store: Store) -> Inputs:

@@ -259,6 +259,7 @@ class RunConfig(Settings):
             "refresh.previous": self.refresh.previous,
             "plain_run": self.plain_run,
             "semantic_ids.from_run": self.semantic_ids.from_run,
+            "recommender.from_run": self.recommender.from_run,
         }
         for key, name in others.items():
             if name == self.run:

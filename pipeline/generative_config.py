@@ -31,6 +31,9 @@ def _require_even_shares(hidden_dim: int, heads: int) -> None:
 class RecommenderSettings(Settings):
     """A decoder-only model over semantic IDs, with a head that reads placeholders (NEZHA)."""
 
+    # A run of the same artifacts whose recommender serves in this one, with the drafter and the
+    # retriever that were trained beside it; nothing is trained. Goes with semantic_ids.from_run.
+    from_run: Annotated[RunName | None, Field(exclude_if=lambda name: name is None)] = None
     # Latest split that is trained on; of the next one are the events that decide when to stop.
     until: Literal["knowledge", "train"] = "train"
     # A causal LM to begin with, a hub name or a folder; it brings hidden_dim, layers and heads.

@@ -59,6 +59,22 @@ def test_without_texts_no_language_model_is_asked(run):
     assert begun == ["build_catalog", "train_embeddings", *LISTS]
 
 
+def test_kept_ids_need_no_behaviour_but_texts_do(run, monkeypatch):
+    monkeypatch.setattr(recommend, "_check_earlier", lambda _: None)
+    _, begun = run(semantic_ids={"content": "raw_text", "from_run": "monday"})
+    assert begun == ["build_catalog", *LISTS]
+    _, begun = run(semantic_ids={"from_run": "monday"})
+    assert begun == [*KNOWLEDGE, *LISTS]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [{"semantic_ids": {"from_run": "nobody"}}, {"recommender": {"from_run": "nobody"}}],
+)
+def test_a_run_to_go_on_from_is_looked_for_before_the_first_stage(run, sections):
+    assert run(**sections) == (3, [])
+
+
 @pytest.mark.parametrize(
     ("method", "stage"), [("atspeed_s", "align_drafter"), ("specgr", "train_retriever")]
 )
