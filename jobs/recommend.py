@@ -43,6 +43,7 @@ def run(config: RunConfig, store: Store) -> None:
     What takes seconds to import is imported here, when the config has been read and found good.
     """
     from jobs.preflight import check_inputs
+    from jobs.recommendation_examples import examples
 
     check_inputs(config, writes_texts=config.semantic_ids.content == "knowledge")
     _check_earlier(config)
@@ -57,6 +58,8 @@ def run(config: RunConfig, store: Store) -> None:
             log.error("%s: %s", name, error)
             missed.append(error)
         log.info("[%d/%d] %s: %.0f s", number, len(stages), name, time.monotonic() - began)
+    for line in examples(store):
+        log.info("%s", line)
     if missed:
         raise missed[0]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from jobs import preflight, recommend
+from jobs import preflight, recommend, recommendation_examples
 from pipeline.errors import DataError, PartialError
 
 KNOWLEDGE = (
@@ -32,6 +32,7 @@ def run(tmp_path, monkeypatch):
     path = tmp_path / "r.yaml"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(preflight, "check_inputs", lambda *_, **__: None)
+    monkeypatch.setattr(recommendation_examples, "examples", lambda _: [])
     begun = []
 
     def start(failing=None, error=None, **sections):
