@@ -67,7 +67,7 @@ class BeamEngine:
         verified = verify(
             self.rule, search.beams, draft, scores, search.trie, self.width, search.seeds
         )
-        search.beams = verified.beams
+        search.beams = verified.beams.trimmed()
         search.accepted = search.accepted + verified.accepted
         return search
 
@@ -92,7 +92,7 @@ class BeamEngine:
         if not is_done.any():
             return
         rows = is_done.nonzero()[:, 0]
-        beams = search.beams.narrow(rows)
+        beams = search.beams.narrow(rows).padded(self.width)
         same = torch.ones_like(rows)
         yield (
             search.users[rows],

@@ -47,6 +47,26 @@ class Beams:
         """Of some users only."""
         return Beams(*(getattr(self, name)[rows] for name in _FIELDS))
 
+    def trimmed(self) -> "Beams":
+        """Without the last columns that are dead for everybody: none of them is worth a pass.
+
+        The best are in front; one column stays.
+        """
+        most = max(int((self.scores > -torch.inf).sum(1).max()), 1)
+        cut = {name: getattr(self, name)[:, :most] for name in _FIELDS if name != "depth"}
+        return replace(self, **cut)
+
+    def padded(self, width: int) -> "Beams":
+        """With dead columns up to `width`."""
+        room = width - self.width
+        return Beams(
+            nn.functional.pad(self.codes, (0, 0, 0, room)),
+            self.depth,
+            nn.functional.pad(self.scores, (0, room), value=-torch.inf),
+            nn.functional.pad(self.nodes, (0, room), value=NONE),
+            nn.functional.pad(self.parents, (0, room), value=ROOT),
+        )
+
 
 _FIELDS = ("codes", "depth", "scores", "nodes", "parents")
 

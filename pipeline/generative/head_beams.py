@@ -56,11 +56,12 @@ class HeadBeams:
             log_probs = self.head.log_probs(level, states, session.placeholders[:, level, None])
             children = self._children(beams, trie)
             choice = best(joint_scores(beams.scores, log_probs, children, trie), self.width)
-            beams = extend(beams, choice, children, beams.parents)
+            beams = extend(beams, choice, children, beams.parents).trimmed()
             if level < trie.levels - 1:
-                rows = choice.rows[..., None].expand(-1, -1, width)
-                states = self.head.advance(level, states.gather(1, rows), choice.codes)
-        return beams
+                rows, codes = (own[:, : beams.width] for own in (choice.rows, choice.codes))
+                own = states.gather(1, rows[..., None].expand(-1, -1, width))
+                states = self.head.advance(level, own, codes)
+        return beams.padded(self.width)
 
     def _children(self, beams: Beams, trie: TrieTensors) -> torch.Tensor:
         """Nodes that codes lead to, (users, k, codes); none is known where none is asked for."""

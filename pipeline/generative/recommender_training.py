@@ -70,7 +70,7 @@ def train_recommender(
     """Train `model` and `head` in place on the histories of `train`.
 
     Args:
-        model: untrained, or of an earlier night.
+        model: what training begins with.
         head: reads its placeholders; without one nothing is learnt about them.
         train: events that may be known.
         stop_by: the mean log-probability of their targets decides.
@@ -104,7 +104,8 @@ def train_recommender(
         return figure
 
     trained = nn.ModuleList([model] if head is None else [model, head])
-    return fit(trained, losses, evaluate, settings.training, checkpoint, "recommender")
+    judge = evaluate if len(stop_by) else None
+    return fit(trained, losses, judge, settings.training, checkpoint, "recommender")
 
 
 def draw_cuts(windows: np.ndarray, groups: int, seed: list[int]) -> np.ndarray:

@@ -27,9 +27,11 @@ _NOTE = "progress"
 class Fit:
     """How a training went."""
 
+    start: float = -math.inf  # the figure before the first epoch
     losses: list[float] = field(default_factory=list)  # mean of every epoch
     figures: list[float] = field(default_factory=list)  # of held-out events, after every epoch
-    best_epoch: int = 0  # from 1 on; 0: none was better than nothing
+    steps: int = 0
+    best_epoch: int = 0  # from 1 on; 0: none was better than what training began with
     seconds: float = 0.0
 
     @property
@@ -40,7 +42,7 @@ class Fit:
     @property
     def best(self) -> float:
         """The figure of the best epoch."""
-        return self.figures[self.best_epoch - 1] if self.best_epoch else -math.inf
+        return self.figures[self.best_epoch - 1] if self.best_epoch else self.start
 
     def facts(self) -> dict[str, Any]:
         """What a manifest tells of it."""
@@ -50,19 +52,22 @@ class Fit:
 def fit(
     module: nn.Module,
     losses: Callable[[int], Iterator[torch.Tensor]],
-    evaluate: Callable[[], float],
+    evaluate: Callable[[], float] | None,
     settings: TrainingSettings,
     checkpoint: Path | None,
     name: str,
 ) -> Fit:
     """Train `module` in place, and leave it in evaluation mode with the best epoch's weights.
 
+    They are those it came with if no epoch was better.
+
     Args:
         module: all parameters that require a gradient are trained.
         losses: of every batch of an epoch (numbered from 1), each made when it is asked for. What
             they draw must follow from the epoch's number alone, and torch's global random state is
             seeded by it, so that a training that was killed ends as it would have.
-        evaluate: a figure of held-out events, more is better.
+        evaluate: a figure of held-out events, more is better. None if there are no such events:
+            all epochs are run, and the last one counts.
         settings: see there.
         checkpoint: file that is written after every epoch, and read if it is there.
         name: for the log.
@@ -74,21 +79,20 @@ def fit(
     optimizer = torch.optim.AdamW(
         trained, lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
-    warm_up = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, (step + 1) / (settings.warm_up + 1))
-    )
-    run = Fit()
-    best = _copy(module)
+    run, best = Fit(), _copy(module)
     if checkpoint is not None and checkpoint.exists():
-        run, best = _resume(checkpoint, module, optimizer, warm_up)
+        run, best = _resume(checkpoint, module, optimizer)
         log.info("%s: goes on after epoch %d", name, run.epochs)
+    elif evaluate is not None:
+        run.start = _figure(module, evaluate)
     while run.epochs < settings.max_epochs and run.epochs - run.best_epoch < settings.patience:
         began = time.monotonic()
         with torch.random.fork_rng():  # dropout draws from the global state
             torch.manual_seed(run.epochs)
-            run.losses.append(_epoch(module, optimizer, warm_up, losses(run.epochs + 1), name))
-        module.eval()
-        figure = evaluate()
+            run.losses.append(
+                _epoch(module, optimizer, run, losses(run.epochs + 1), settings, name)
+            )
+        figure = _figure(module, evaluate) if evaluate else float(run.epochs)
         run.figures.append(figure)
         if figure > run.best:
             run.best_epoch, best = run.epochs, _copy(module)
@@ -100,17 +104,23 @@ def fit(
         if checkpoint is not None:
             _store(checkpoint, run, module, best, optimizer)
     if not run.best_epoch:
-        log.warning("%s: no epoch was better than an untrained model", name)
+        log.warning("%s: no epoch was better than what training began with", name)
     module.load_state_dict(best)
     module.eval()
     return run
 
 
+def _figure(module: nn.Module, evaluate: Callable[[], float]) -> float:
+    module.eval()
+    return evaluate()
+
+
 def _epoch(
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
-    warm_up: torch.optim.lr_scheduler.LRScheduler,
+    run: Fit,
     losses: Iterator[torch.Tensor],
+    settings: TrainingSettings,
     name: str,
 ) -> float:
     """One epoch; the mean loss of its batches."""
@@ -123,8 +133,10 @@ def _epoch(
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, _CLIP)
+        run.steps += 1
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * min(1.0, run.steps / (settings.warm_up + 1))
         optimizer.step()
-        warm_up.step()
         total += loss.item()
         count += 1
     return total / max(count, 1)
@@ -154,7 +166,6 @@ def _resume(
     path: Path,
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
-    warm_up: torch.optim.lr_scheduler.LRScheduler,
 ) -> tuple[Fit, dict[str, torch.Tensor]]:
     """What `_store` wrote, into `module` and `optimizer`."""
     data = path.read_bytes()
@@ -171,5 +182,4 @@ def _resume(
         number, _, key = name.partition("/")
         state.setdefault(int(number), {})[key] = value
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-    warm_up.last_epoch = max((int(own["step"]) for own in state.values()), default=0)
     return run, parts["best"]

@@ -103,6 +103,13 @@ def test_drafts_save_calls():
     assert some.calls.tolist() == [2] * 5
 
 
+def test_what_is_no_beam_is_not_scored():
+    model, (trie, codes) = a_model(), a_trie()
+    engine = BeamEngine(model, trie_tensors(trie, CODES, "cpu"), NoDraft(), StrictTopK(), 80)
+    prefixes = [len(np.unique(codes[:, :depth], axis=0)) for depth in range(1, LEVELS)]
+    assert engine.search(requests(codes, [3])).scored.tolist() == [sum(prefixes)]
+
+
 def test_without_a_constraint_lists_may_hold_what_is_no_item():
     model, (trie, codes) = a_model(), a_trie()
     batch = requests(codes, [4, 1])

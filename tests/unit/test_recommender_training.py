@@ -24,7 +24,7 @@ from pipeline.generative.windows import draw_windows
 from pipeline.generative_config import RecommenderSettings, TrainingSettings
 
 LEVELS, CODES, ITEMS = 2, 4, 12
-TRAINING = TrainingSettings(batch_size=8, max_epochs=6, patience=3, warm_up=0, learning_rate=1e-2)
+TRAINING = TrainingSettings(batch_size=8, max_epochs=6, patience=3, warm_up=7, learning_rate=1e-2)
 SETTINGS = RecommenderSettings(
     hidden_dim=16,
     layers=1,
@@ -173,7 +173,7 @@ class Slope(nn.Module):
 
 
 def test_the_best_epoch_is_kept_and_patience_ends_it():
-    module, figures = Slope(), iter([1.0, 3.0, 2.0, 2.5, 2.9, 9.0])
+    module, figures = Slope(), iter([0.5, 1.0, 3.0, 2.0, 2.5, 2.9, 9.0])
     seen = []
 
     def losses(epoch):
@@ -183,6 +183,22 @@ def test_the_best_epoch_is_kept_and_patience_ends_it():
     run = fit(module, losses, lambda: next(figures), TRAINING, None, "slope")
     assert (run.best_epoch, run.epochs) == (2, 5)
     assert float(module.weight.detach()) == seen[1]
+
+
+def test_what_training_begins_with_is_kept_if_no_epoch_is_better():
+    module, figures = Slope(), iter([2.0, 1.0, 1.9, 2.0])
+    run = fit(
+        module, lambda _: iter([-module.weight.sum()]), lambda: next(figures), TRAINING, None, "s"
+    )
+    assert (run.best_epoch, run.epochs, run.best) == (0, 3, 2.0)
+    assert float(module.weight.detach()) == 0.0
+
+
+def test_without_held_out_events_all_epochs_are_run_and_the_last_counts():
+    module = Slope()
+    run = fit(module, lambda _: iter([-module.weight.sum()]), None, TRAINING, None, "slope")
+    assert (run.best_epoch, run.epochs) == (TRAINING.max_epochs, TRAINING.max_epochs)
+    assert float(module.weight.detach()) > 0.0
 
 
 def test_a_loss_that_is_no_number_is_an_error():
