@@ -2,9 +2,9 @@
 
     python -m jobs.benchmark_generative --config conf/bench_generative.yaml
 
-Trains what is missing. Lists are found for liked items of the split `test`, of warm items and of
-cold ones, with the history of each event before it; they are timed for some of these, one user at
-a time and in batches, all arms in turns on the same users. Measures anew whenever it is run.
+Trains what is missing; drafters all for as many steps. Lists are found for liked items of the split
+`test`, with the history of each event before it; they are timed for some of these, one user at a
+time and in batches, all arms in turns on the same users. Measures anew whenever it is run.
 
 The last line on stdout is one JSON object: the ratios, and which targets they miss.
 """
@@ -32,7 +32,7 @@ from jobs.generative_arms import ALIGNED_R, ALIGNED_S, ARMS, CONTENT, ENCODER, F
 from jobs.generative_events import Measured, draw_events, popular_lists
 from jobs.generative_measurement import Lists, find_lists, milliseconds
 from jobs.generative_relations import Study, relations
-from jobs.generative_summary import as_record, quality_of, ratios, speeds_of
+from jobs.generative_summary import BASE, as_record, quality_of, ratios, speeds_of
 from jobs.generative_table import lines
 from jobs.train_recommender import known_events, read_inputs
 from pipeline.config import RunConfig
@@ -53,12 +53,13 @@ def run(config: RunConfig, store: Store) -> None:
     inputs = read_inputs(store)
     shop = Workshop(config, store, inputs)
     most = config.recommender.history_length
-    events = draw_events(inputs, shop.items, own.events, most, config.seed)
+    known = known_events(inputs.log, config)
+    last = int(known.times.max())
+    events = draw_events(inputs, shop.items, last, own.events, most, config.seed)
     log.info("%d events, %d of warm items", len(events), int(events.is_warm.sum()))
     began = time.monotonic()
-    found = _found(shop, events, inputs.codes, own.widths[:2])
-    known = known_events(inputs.log, config).items
-    popular = popular_lists(inputs, known, events, max(own.widths[:2]))
+    found = _found(shop, events, inputs.codes, own.widths)
+    popular = popular_lists(shop.items, known.items, events, own.widths[1])
     spent = _timed(shop, events, inputs.codes, config)
     study = Study(shop, events, found, spent, inputs.codes, config)
     benchmark = {
@@ -67,7 +68,7 @@ def run(config: RunConfig, store: Store) -> None:
         "items": len(inputs.codes),
         "popular": quality_of(popular, events, config.seed),
         "arms": [
-            as_record(name, width, lists, quality_of(lists.items, events, config.seed))
+            as_record(name, width, lists, found[BASE, width], events, config.seed)
             for (name, width), lists in found.items()
         ],
         "speeds": speeds_of(spent),
@@ -75,7 +76,8 @@ def run(config: RunConfig, store: Store) -> None:
         "seconds": round(time.monotonic() - began),
     }
     strict = [name for name, arm in ARMS.items() if arm.is_strict]
-    benchmark["ratios"] = ratios(benchmark, own.widths, strict)
+    gain = study.gain(found["NEZHA", own.widths[-1]], found[BASE, own.widths[-1]], 10, True)
+    benchmark["ratios"] = ratios(benchmark, own.widths, strict, gain)
     plan.write_json("benchmark.json", benchmark, len(benchmark["arms"]))
     for line in lines(benchmark):
         print(line)
@@ -87,7 +89,9 @@ def _train(config: RunConfig, store: Store) -> None:
     for stage in (build_catalog, train_embeddings, assign_semantic_ids, train_recommender):
         stage.run(config, store)
     for name, loss in ((SFT, "sft"), (ALIGNED_S, "atspeed_s"), (ALIGNED_R, "atspeed_r")):
-        own = config.aligned_drafter.model_copy(update={"loss": loss})
+        training = config.aligned_drafter.training
+        training = training.model_copy(update={"patience": training.max_epochs})
+        own = config.aligned_drafter.model_copy(update={"loss": loss, "training": training})
         align_drafter.run(config.model_copy(update={"aligned_drafter": own}), store, name)
     for name, tower in ((CONTENT, "content"), (ENCODER, "encoder")):
         section = config.retriever.model_copy(update={"tower": tower})
@@ -97,10 +101,11 @@ def _train(config: RunConfig, store: Store) -> None:
 def _found(
     shop: Workshop, events: Measured, codes: np.ndarray, widths: Sequence[int]
 ) -> dict[tuple[str, int], Lists]:
-    """Lists of all arms, by name and beams."""
+    """Lists of all arms, by name and beams; at the widest of what its target compares."""
     found = {}
-    arms = ARMS | FREE
     for width in widths:
+        is_widest = width == widths[-1]
+        arms = {name: ARMS[name] for name in (BASE, "NEZHA")} if is_widest else ARMS | FREE
         for number, (name, arm) in enumerate(arms.items(), 1):
             began = time.monotonic()
             found[name, width] = find_lists(shop.ready(arm, width), events, codes, shop.items)

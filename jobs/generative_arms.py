@@ -1,7 +1,8 @@
 """The ways to recommend that `make bench-generative` holds against each other.
 
-All have the same recommender, beams, constraint and shared keys and values of histories; SpecGR++
-has the recommender that its training makes of it.
+All have the same recommender, beams, constraint and shared keys and values of histories; SpecGR
+drafts as many items a round as it has beams, and 50 at least. SpecGR++ has the recommender that its
+training makes of it.
 """
 
 from collections.abc import Mapping
@@ -93,6 +94,7 @@ class Workshop:
         plain |= {"beams": width, "top_k": width}
         plain |= {"draft_beams": max(own.draft_beams, 2 * width)}
         plain |= {"draft_nodes": max(own.draft_nodes, 6 * width)}
+        plain["specgr"] |= {"beams": width, "drafted": max(own.specgr.drafted, width)}
         for key, value in arm.changes.items():
             plain[key] = plain[key] | value if isinstance(value, dict) else value
         return RecommendationSettings.model_validate(plain)

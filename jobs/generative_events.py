@@ -1,7 +1,8 @@
 """What ways to recommend are measured on: liked items of the test rows, and what is known before.
 
-An event of an item that the recommender has trained on is warm, of any other cold. The history of
-an event is all that its user liked before, whatever split it is of.
+An event of an item that the recommender has trained on is warm, of any other cold; both are later
+than all that was trained on, also where `catalog.split.cold_items` puts earlier rows into `test`.
+The history of an event is all that its user liked before, whatever split it is of.
 """
 
 from typing import NamedTuple
@@ -44,25 +45,26 @@ class Measured(NamedTuple):
         )
 
 
-def draw_events(inputs: Inputs, trie: ItemTrie, most: int, length: int, seed: int) -> Measured:
-    """At most `most` warm and `most` cold events of the split `test`.
+def draw_events(
+    inputs: Inputs, trie: ItemTrie, after: int, most: int, length: int, seed: int
+) -> Measured:
+    """At most `most` events of the split `test`, drawn among all: cold ones are as many as there.
 
     Args:
         inputs: log and codes.
         trie: of all items.
-        most: of each kind, drawn among all.
+        after: timestamp of the last event that was trained on.
+        most: events.
         length: items of a history.
         seed: of the drawing.
     """
-    events, rng = inputs.log.events("test"), np.random.default_rng(seed)
-    is_warm = inputs.is_warm[events.items]
-    kinds = (np.flatnonzero(is_warm), np.flatnonzero(~is_warm))
-    rows = np.concatenate([rng.permutation(own)[:most] for own in kinds])
-    rows = rng.permutation(rows)
-    users, times = events.users[rows], events.times[rows]
+    events = inputs.log.events("test")
+    later = np.flatnonzero(events.times > after)
+    rows = np.random.default_rng(seed).permutation(later)[:most]
+    users, times, targets = events.users[rows], events.times[rows], events.items[rows]
     histories = inputs.log.before(users, times, length)
-    excluded = _excluded(inputs, trie, Events(users, events.items[rows], times))
-    return Measured(users, events.items[rows], is_warm[rows], histories, excluded)
+    excluded = _excluded(inputs, trie, Events(users, targets, times))
+    return Measured(users, targets, inputs.is_warm[targets], histories, excluded)
 
 
 def _excluded(inputs: Inputs, trie: ItemTrie, events: Events) -> np.ndarray:
@@ -75,14 +77,12 @@ def _excluded(inputs: Inputs, trie: ItemTrie, events: Events) -> np.ndarray:
     return excluded
 
 
-def popular_lists(inputs: Inputs, known: np.ndarray, events: Measured, k: int) -> np.ndarray:
-    """The most liked items that each user has not liked yet: (n, k).
+def popular_lists(trie: ItemTrie, known: np.ndarray, events: Measured, k: int) -> np.ndarray:
+    """The most liked items of `trie` that each user has not liked yet: (n, k).
 
     `known` (any,) are the items of the events that may be known.
     """
-    counts = np.bincount(known, minlength=len(inputs.codes))
-    order = np.argsort(-counts, kind="stable")
-    trie = ItemTrie(np.arange(len(inputs.codes)), inputs.codes, inputs.is_warm)
+    order = np.argsort(-np.bincount(known, minlength=len(trie)), kind="stable")
     leaf = (trie.leaves_of(order) - trie.first_leaf)[None]
     is_out = np.take_along_axis(events.excluded, np.broadcast_to(leaf, (len(events), leaf.size)), 1)
     place = np.argsort(is_out, axis=1, kind="stable")[:, :k]

@@ -1,11 +1,13 @@
 """Relations that the papers claim, or that follow from what they do, held against measurements.
 
-Each is told with its figures whether it holds or not. R1 to R8 are those of the project's study of
-AtSpeed, SpecGR and NEZHA; a difference of two recalls holds as far as its paired interval says.
+Each is told with its figures whether it holds or not. A difference of two recalls holds if its
+whole paired interval says so; one that should be none, if the interval leaves no room for a loss of
+more than `_MARGIN`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from pipeline.config import RunConfig
 from pipeline.generative.list_metrics import Interval, interval, ranks_of, recall
 
 _THRESHOLDS = (-2.4, -1.8, -1.4)  # of SpecGR, nats a code
+_MARGIN = 0.03
 _EVERYTHING = -1e9  # a threshold that all reach: the retriever's own choice
 
 
@@ -127,21 +130,21 @@ def _head_is_as_good(study: Study) -> Told:
     gain = study.gain(lists, base, study.narrow, is_warm=True)
     widths = study.config.generative_benchmark.widths
     fast = {str(width): speedup(study.spent, "NEZHA", width, 1) for width in widths}
-    grows = all(a <= b for a, b in zip([*fast.values()], [*fast.values()][1:], strict=False))
-    return gain.low <= 0 <= gain.high and grows, {"recall_gain": gain, "speedup": fast}
+    grows = _rises(list(fast.values()))
+    return gain.low > -_MARGIN and grows, {"recall_gain": gain, "speedup": fast}
 
 
 def _head_invents_more(study: Study) -> Told:
     valid = {
         f"{name}, {width}": study.found[name, width].valid_share
-        for name in ("beam, free", "NEZHA, free", BASE, "NEZHA")
+        for name in ("beam, free", "NEZHA, free")
         for width in (study.narrow, study.wide)
     }
     narrow, wide = study.narrow, study.wide
     holds = (
         valid[f"NEZHA, free, {narrow}"] < valid[f"beam, free, {narrow}"]
         and valid[f"NEZHA, free, {wide}"] < valid[f"NEZHA, free, {narrow}"]
-        and valid[f"{BASE}, {wide}"] == valid[f"NEZHA, {wide}"] == 1.0
+        and valid[f"NEZHA, free, {wide}"] < valid[f"beam, free, {wide}"]
     )
     return holds, {key: round(value, 4) for key, value in valid.items()}
 
@@ -164,10 +167,11 @@ def _threshold(study: Study) -> Told:
     last = study.whole("SpecGR", wide, specgr={"unseen": "drop_last"})
     cold_only = study.found["SpecGR, cold only", wide]
     kept = study.found["SpecGR", wide]
+    drafted = max(study.config.recommendation.specgr.drafted, wide)  # items a round
     figures: dict[str, Any] = {
         "rounds": {str(value): float(lists.rounds.mean()) for value, lists in own.items()},
-        "accepted": {
-            str(value): float((lists.accepted / lists.rounds).mean())
+        "acceptance": {
+            str(value): float(lists.accepted.sum() / (drafted * lists.rounds.sum()))
             for value, lists in own.items()
         },
         "warm_gain": study.gain(kept, base, wide, is_warm=True),
@@ -176,15 +180,21 @@ def _threshold(study: Study) -> Told:
         "cold_gain_cold_only": study.gain(cold_only, base, wide, is_warm=False),
         "cold_gain_of_trimming": study.gain(trimmed, last, wide, is_warm=False),
     }
-    rounds, accepted = (list(figures[name].values()) for name in ("rounds", "accepted"))
-    holds = (
-        rounds == sorted(rounds)
-        and accepted == sorted(accepted, reverse=True)
-        and figures["warm_gain"].high >= 0
-        and figures["cold_gain"].low > 0
-        and figures["cold_gain_of_trimming"].mean >= 0
-    )
-    return holds, figures
+    rounds, acceptance = (list(figures[name].values()) for name in ("rounds", "acceptance"))
+    figures["parts"] = {
+        "rounds rise with the threshold": _rises(rounds),
+        "acceptance falls with it": _rises(acceptance[::-1]),
+        "warm recall is kept": figures["warm_gain"].low > -_MARGIN,
+        "new items are found": figures["cold_gain"].low > 0,
+        "leaving out what no warm item begins with helps": figures["cold_gain_of_trimming"].low > 0,
+        "on top of beams warm recall is kept": figures["warm_gain_cold_only"].low > -_MARGIN,
+        "on top of beams new items are found": figures["cold_gain_cold_only"].low > 0,
+    }
+    return all(figures["parts"].values()), figures
+
+
+def _rises(values: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))
 
 
 _RELATIONS: tuple[tuple[str, Callable[[Study], Told]], ...] = (
@@ -193,7 +203,7 @@ _RELATIONS: tuple[tuple[str, Callable[[Study], Told]], ...] = (
     ("a drafter aligned on the model's beams saves more calls", _alignment),
     ("with 40 drafted, strict accepts more at K10, sampling at K20", _strict_and_relaxed),
     ("NEZHA's recall is beam search's, its speed-up grows with beams", _head_is_as_good),
-    ("the head invents more ids than beams, wider more, constrained none", _head_invents_more),
+    ("without the trie the head invents more ids than beams, and wider more", _head_invents_more),
     ("beam search finds no new items, a retriever does", _new_items),
-    ("SpecGR keeps warm recall and finds new items; see its figures", _threshold),
+    ("SpecGR keeps warm recall and finds new items", _threshold),
 )

@@ -197,8 +197,8 @@ class RetrieverSettings(Settings):
 class GenerativeBenchmarkSettings(Settings):
     """`make bench-generative`: all methods on the same events."""
 
-    events: Count = 1000  # of the split test: so many of warm items, and of cold ones
-    widths: Choices[Count] = [10, 50, 200]  # beams; lists are compared at the first two
+    events: Count = 2000  # of the split test
+    widths: Annotated[Choices[Count], Field(min_length=3, max_length=3)] = [10, 50, 200]  # beams
     timed_users: Count = 100  # one at a time
     batch_sizes: Choices[Count] = [16, 64]
     swept_events: Count = 300  # of warm items, for relations that vary a setting
