@@ -27,6 +27,7 @@ from jobs.train_recommender import (
     known_events,
     read_inputs,
     stopping_events,
+    what_is_read,
 )
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -64,7 +65,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         return
     own = config.aligned_drafter
     most = config.recommender.history_length
-    settings = {"aligned_drafter": own, "history_length": most, "seed": config.seed}
+    settings = {"aligned_drafter": own, "seed": config.seed} | what_is_read(config)
     plan = store.plan(dataset, settings, INPUTS)
     if plan.is_done:
         log.info("%s: up to date", dataset)

@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -145,6 +145,12 @@ def stopping_events(inputs: Inputs, config: RunConfig) -> HeldOut:
     if not len(found):
         log.warning("nobody likes a known item in the split %s: nothing tells when to stop", split)
     return found
+
+
+def what_is_read(config: RunConfig) -> dict[str, Any]:
+    """What others that learn from histories take from the recommender's section."""
+    own = config.recommender
+    return {"until": own.until, "history_length": own.history_length}
 
 
 def checkpoint_of(plan: Plan) -> Path:

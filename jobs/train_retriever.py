@@ -31,6 +31,7 @@ from jobs.train_recommender import (
     known_events,
     read_inputs,
     stopping_events,
+    what_is_read,
 )
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
@@ -67,7 +68,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
     is_content = config.retriever.tower == "content"
     plan = store.plan(
         dataset,
-        {"retriever": config.retriever, "seed": config.seed},
+        {"retriever": config.retriever, "seed": config.seed} | what_is_read(config),
         list(dict.fromkeys([*HISTORIES, RECOMMENDER, *_contents(config)])),
     )
     if plan.is_done:

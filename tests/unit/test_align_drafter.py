@@ -128,3 +128,12 @@ def test_a_missing_or_damaged_recommender_is_refused(config, store):
     store.set_aside("recommender")
     with pytest.raises(DataError, match="recommender"):
         align_drafter.run(config, store)
+
+
+@pytest.mark.parametrize("change", [{"until": "knowledge"}, {"history_length": 2}])
+def test_a_drafter_of_other_events_or_shorter_histories_is_another(config, store, change):
+    align_drafter.run(config, store)
+    before = store.require("aligned_drafter").fingerprint
+    own = config.recommender.model_copy(update=change)
+    align_drafter.run(config.model_copy(update={"recommender": own}), store)
+    assert store.require("aligned_drafter").fingerprint != before

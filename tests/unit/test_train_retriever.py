@@ -151,3 +151,14 @@ def test_settings_of_the_other_stages_leave_a_retriever_current(config, store):
     section = config.recommendation.model_copy(update={"specgr": specgr})
     train_retriever.run(config.model_copy(update={"recommendation": section}), store)
     assert store.require("retriever") == manifest
+
+
+@pytest.mark.parametrize("change", [{"until": "knowledge"}, {"history_length": 2}])
+def test_a_retriever_of_other_events_or_shorter_histories_is_another(config, store, change):
+    assign_semantic_ids.run(config, store)
+    train_recommender.run(config, store)
+    train_retriever.run(config, store)
+    before = store.require("retriever").fingerprint
+    section = config.recommender.model_copy(update=change)
+    train_retriever.run(config.model_copy(update={"recommender": section}), store)
+    assert store.require("retriever").fingerprint != before
