@@ -4,16 +4,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import torch
-
+from jobs.fatal_errors import is_fatal
 from pipeline.engine.engine import Engine
 from pipeline.engine.types import Generation, Request
 
 log = logging.getLogger("jobs.isolation")
 
 _MOST_VERDICTS = 8  # with no good row between them: then it is the engine that is bad
-_FATAL = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
-_FATAL_WORDS = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "allocate memory", "out of memory")
 
 
 class EngineBroken(Exception):
@@ -113,10 +110,3 @@ class Isolation:
                 f"{_MOST_VERDICTS} rows failed one after another, each by itself, the last with "
                 f"{cause}"
             ) from error
-
-
-def is_fatal(error: Exception) -> bool:
-    """Whether a process in which this was raised cannot be trusted with another row."""
-    if isinstance(error, RuntimeError) and any(word in str(error) for word in _FATAL_WORDS):
-        return True
-    return isinstance(error, _FATAL)

@@ -17,7 +17,7 @@ from pipeline.store import Store
 log = logging.getLogger("jobs.recommend")
 
 _TEXTS = ("group_entities", "generate_knowledge", "encode_features")
-_TRAINED = {"aligned_drafter": "align_drafter", "retriever": "train_retriever"}
+TRAINED_BY = {"aligned_drafter": "align_drafter", "retriever": "train_retriever"}
 
 
 def stages_of(config: RunConfig) -> list[str]:
@@ -33,7 +33,7 @@ def list_stages(config: RunConfig) -> list[str]:
     from pipeline.generative.methods import METHODS  # torch takes seconds to import
 
     needs = METHODS[config.recommendation.method].datasets
-    trained = ["train_recommender", *(_TRAINED[name] for name in needs)]
+    trained = ["train_recommender", *(TRAINED_BY[name] for name in needs)]
     return ["assign_semantic_ids", *trained, "recommend_items"]
 
 

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from jobs import cli
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
+from jobs.recommend import TRAINED_BY
 from jobs.recommendation_facts import facts_of
 from jobs.recommending_actor import RecommendingActor
 from jobs.train_recommender import ASOF
@@ -63,7 +64,8 @@ def run(config: RunConfig, store: Store) -> None:
 
     Raises:
         DataError: users or items cannot be told apart, the recommender is of other semantic IDs or
-            other splits, or there is nothing to recommend.
+            other splits, what drafts for it is of another recommender or of older inputs, or there
+            is nothing to recommend.
         PartialError: too many users could not be served; the lists of the others are stored.
     """
     inputs = read_inputs(config, store)
@@ -71,24 +73,34 @@ def run(config: RunConfig, store: Store) -> None:
     settings = settings_of(config, inputs)
     wanted = METHODS[config.recommendation.method].datasets
     plan = store.plan(DATASET, settings, [*INPUTS, *wanted])
-    if plan.is_done:
+    if plan.is_done and not _has_too_many_errors(config, store):
         log.info("%s: up to date, %d rows", DATASET, store.require(DATASET).num_rows)
-    else:
-        _write(config, plan.open_writer(), inputs, _users(config, store, inputs))
-    facts = store.require(DATASET).facts
-    if facts["errors"] > config.recommendation.max_error_share * max(facts["users"], 1):
+        return
+    if plan.is_done:
+        store.set_aside(DATASET, "has more error rows than recommendation.max_error_share")
+    _write(config, plan.open_writer(), inputs, _users(config, store, inputs))
+    if _has_too_many_errors(config, store):
+        facts = store.require(DATASET).facts
         raise PartialError(
             f"{facts['errors']} of {facts['users']} users got no list, more than "
             f"recommendation.max_error_share {config.recommendation.max_error_share:.2%}; the "
-            f"others are stored. First error: {facts['first_error']}"
+            "others are stored. Remove the cause and run recommend_items again, which then makes "
+            "all lists anew, or raise recommendation.max_error_share to take these as they are. "
+            f"First error: {facts['first_error']}"
         )
 
 
+def _has_too_many_errors(config: RunConfig, store: Store) -> bool:
+    facts = store.require(DATASET).facts
+    return facts["errors"] > config.recommendation.max_error_share * max(facts["users"], 1)
+
+
 def read_inputs(config: RunConfig, store: Store) -> Inputs:
-    """Users and items, and what is withdrawn.
+    """Users and items, and what is withdrawn: also what has an id and has left the catalog.
 
     Raises:
-        DataError: an id stands twice, all items are withdrawn, or their table cannot be read.
+        DataError: an id stands twice, all items are withdrawn or gone, or the table of those that
+            are withdrawn cannot be read.
     """
     user_ids, item_ids = (
         _unique_ids(store, name, column)
@@ -106,16 +118,35 @@ def read_inputs(config: RunConfig, store: Store) -> Inputs:
     codes = pc.list_flatten(semantic["codes"]).to_numpy().reshape(len(known), -1)
     every = pa.concat_arrays([known, others])
     withdrawn = read_withdrawn(config.recommendation.withdrawn, every)
-    withdrawn = withdrawn[withdrawn < len(known)]
+    withdrawn = np.union1d(withdrawn[withdrawn < len(known)], _gone(known, item_ids))
     require_any(~np.isin(np.arange(len(known)), withdrawn))
     return Inputs(user_ids, every, Catalog(codes, semantic["is_warm"].to_numpy(), withdrawn))
+
+
+def _gone(known: pa.Array, item_ids: pa.Array) -> np.ndarray:
+    """Rows of `known` that the catalog has no longer: the model still knows them, nobody gets them.
+
+    Ascending, (any,) int64.
+    """
+    is_there = pc.is_in(known, value_set=item_ids).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(~is_there)
+    if len(rows):
+        log.warning(
+            "%d items with a semantic ID are not in the catalog, so nobody gets them, such as %s",
+            *(len(rows), known.take(pa.array(rows[:3])).to_pylist()),
+        )
+    return rows
 
 
 def require_own_model(config: RunConfig, store: Store, inputs: Inputs) -> None:
     """Check that the recommender writes these semantic IDs and knows what the config says.
 
+    The recommender may be older than the latest events: `asof` tells what it knows. What was made
+    beside it has to be of this very recommender, and row by row of these semantic IDs.
+
     Raises:
-        DataError: it was trained on other ones, or on events of other splits.
+        DataError: it was trained on other ones, or on events of other splits; or a drafter or
+            retriever was made from other inputs than there are now.
     """
     made = store.require("recommender")
     where, again = f"{store.files.address}/recommender", "run train_recommender again"
@@ -129,6 +160,13 @@ def require_own_model(config: RunConfig, store: Store, inputs: Inputs) -> None:
             f"{where} was trained on events up to the split {until!r}, but recommender.until is "
             f"{config.recommender.until!r}, so lists would not say what they know; {again}"
         )
+    for name in METHODS[config.recommendation.method].datasets:
+        store.require(name)
+        if not store.is_consistent(name):
+            raise DataError(
+                f"{store.files.address}/{name} was made from other inputs than there are now, the "
+                f"recommender among them; run {TRAINED_BY[name]} again"
+            )
 
 
 def settings_of(config: RunConfig, inputs: Inputs) -> dict[str, Any]:

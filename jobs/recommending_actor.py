@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from jobs.actor_pool import WorkerBroken
+from jobs.fatal_errors import is_fatal
 from pipeline.config import RunConfig
 from pipeline.generative.recommendation_rows import as_error_rows, as_rows, users_of
 from pipeline.generative.recommender import load_recommender
@@ -51,12 +53,21 @@ class RecommendingActor:
         return pa.concat_tables(parts).take(np.argsort(order))
 
     def _rows(self, batch: pa.Table) -> pa.Table:
-        """Of a batch; if it fails, user by user, and who fails alone gets an error row."""
+        """Of a batch; if it fails, user by user, and who fails alone gets an error row.
+
+        Raises:
+            WorkerBroken: this process cannot go on.
+        """
         try:
             lists = self._maker.lists(users_of(batch, self._seed))
             return as_rows(batch, lists, self._item_ids)
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
+            if is_fatal(error):  # every user after it would fail too
+                raise WorkerBroken(
+                    f"{cause}. Where memory is short, lower recommendation.batch_users or "
+                    "recommendation.beams"
+                ) from error
             if batch.num_rows == 1:
                 return as_error_rows(batch, cause)
             log.warning("a batch of %d users failed (%s): one by one", batch.num_rows, cause)

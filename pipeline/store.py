@@ -271,11 +271,10 @@ class Store:
             )
         return manifest
 
-    def set_aside(self, name: str) -> None:
-        """Move whatever stands in a dataset's place to `superseded/`; say so."""
+    def set_aside(self, name: str, why: str = "was made with other settings or inputs") -> None:
+        """Move whatever stands in a dataset's place to `superseded/`; say so, and why."""
         if aside := self.files.set_aside(name):
-            place = f"{self.files.address}/{name}"
-            log.info("%s was made with other settings or inputs; moved to %s", place, aside)
+            log.info("%s/%s %s; moved to %s", self.files.address, name, why, aside)
 
 
 def fingerprint(value: Any) -> str:

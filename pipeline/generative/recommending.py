@@ -152,8 +152,9 @@ def require_any(may_be: np.ndarray) -> None:
     """
     if not may_be.any():
         raise DataError(
-            "recommendation.withdrawn names every item that has a semantic ID, so there is nothing "
-            "to recommend; correct the table"
+            "recommendation.withdrawn names every item that has a semantic ID and is in the "
+            "catalog, so there is nothing to recommend; correct the table, or run "
+            "assign_semantic_ids again if the catalog has other items now"
         )
 
 

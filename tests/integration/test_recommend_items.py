@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from jobs import recommend_items, train_recommender
+from jobs.actor_pool import WorkerBroken
 from jobs.recommending_actor import RecommendingActor
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError, PartialError
@@ -314,9 +315,88 @@ def test_a_user_who_cannot_be_served_is_one_error_row(config, store, monkeypatch
             assert row["item_ids"] == before["item_ids"]
     made = store.require("recommendations")
     assert made.facts["errors"] == sum(bad)
-    with pytest.raises(PartialError, match=r"users got no list.*First error: ValueError: odd"):
+    recommend_items.run(own, store)
+    assert store.require("recommendations") == made
+    complaint = r"users got no list.* run recommend_items again.*First error: ValueError: odd"
+    with pytest.raises(PartialError, match=complaint):
         recommend_items.run(config, store)
-    assert store.require("recommendations") == made  # stored all the same
+    again = store.read("recommendations").to_pylist()
+    assert again == rows  # stored all the same
+
+
+def test_too_many_error_rows_do_not_outlive_their_cause(config, store, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        failing_for(patch, list(range(NUM_ITEMS)))
+        with pytest.raises(PartialError):
+            recommend_items.run(config, store)
+    with caplog.at_level(logging.INFO):
+        recommend_items.run(config, store)
+    assert "recommendations has more error rows than recommendation.max_error_share" in caplog.text
+    assert store.require("recommendations").facts["errors"] == 0
+    assert list((store.root / "superseded").glob("recommendations*"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        torch.AcceleratorError("an illegal memory access"),
+        RuntimeError("CUDA error: device-side assert triggered"),
+    ],
+)
+def test_a_worker_that_cannot_go_on_makes_no_error_rows(config, store, monkeypatch, error):
+    def begin(parts):
+        def fail(requests):
+            raise error
+
+        return fail
+
+    monkeypatch.setitem(methods.METHODS, "beam", methods.Method(begin))
+    with pytest.raises(WorkerBroken, match=r"lower recommendation\.batch_users"):
+        recommend_items.run(config, store)
+    assert store.files.stored_rows("recommendations") == 0
+
+
+def test_items_that_have_left_the_catalog_are_recommended_to_nobody(config, store, caplog):
+    recommend_items.run(config, store)
+    often = Counter(i for row in store.read("recommendations")["item_ids"].to_pylist() for i in row)
+    gone = [item for item, _ in often.most_common(6)]
+    left = [item for item in ITEM_IDS if item not in gone]
+    events = [event for event in the_events() if event[1] in left]
+    write_interactions(store, events)
+    write_items(store, left, known=ITEM_IDS)
+    with caplog.at_level(logging.WARNING):
+        recommend_items.run(config, store)
+    assert "6 items with a semantic ID are not in the catalog" in caplog.text
+    model = load_recommender(store.path("recommender") / "recommender")
+    for row in store.read("recommendations").to_pylist():
+        expected = plain_list(model, row["user_id"], SPLITS[:2], config, gone, events)
+        assert row["item_ids"] == [item for item, _ in expected]
+        assert not set(row["item_ids"]) & set(gone)
+
+
+def test_a_drafter_of_another_recommender_is_refused(config, store):
+    own = config_of(config.artifacts, method="atspeed_s")
+    small = make_recommender(config.recommender, LEVELS, CODES, 1)
+    made_from = ["users", "interactions", "semantic_ids", "recommender"]
+    plan = store.plan("aligned_drafter", {}, made_from)
+    plan.write_files(lambda folder: small.save(folder / "drafter"), 1)
+    recommend_items.run(own, store)
+    check_lists_of_beams(store, own)
+    write_model(config, store, note="trained anew")
+    with pytest.raises(DataError, match=r"aligned_drafter was made from .*; run align_drafter aga"):
+        recommend_items.run(own, store)
+    recommend_items.run(config, store)  # who drafts nothing does not ask for it
+    store.set_aside("aligned_drafter")
+    with pytest.raises(DataError, match="aligned_drafter has not been made"):
+        recommend_items.run(own, store)
+
+
+def check_lists_of_beams(store, config):
+    model = load_recommender(store.path("recommender") / "recommender")
+    for row in store.read("recommendations").to_pylist():
+        expected = plain_list(model, row["user_id"], SPLITS[:2], config)
+        assert row["item_ids"] == [item for item, _ in expected], row["user_id"]
 
 
 def test_lists_are_as_long_as_the_items_that_are_left(config, store, tmp_path):

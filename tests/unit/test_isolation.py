@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.isolation import EngineBroken, Isolation, is_fatal
+from jobs.fatal_errors import is_fatal
+from jobs.isolation import EngineBroken, Isolation
 from pipeline.config import EngineSettings
 from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
