@@ -26,11 +26,13 @@ from jobs.train_recommender import (
     checkpoint_of,
     known_events,
     read_inputs,
+    remove_checkpoints,
     stopping_events,
     what_is_read,
 )
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.generative.devices import best_device
 from pipeline.generative.drafter_training import (
     Target,
     accepted_levels,
@@ -86,6 +88,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
     beams = _beams(target, contexts.histories, own.teacher_beams)
     levels, num_codes = target.model.levels, target.model.num_codes
     drafter = make_recommender(own.shape(most), levels, num_codes, config.seed)
+    drafter.to(target.model.device)
     place = checkpoint_of(plan)
     fitted = align_drafter(drafter, target, beams, contexts, stop_by, own, config.seed, place)
     accepted = accepted_levels(target, drafter, stop_by)
@@ -97,7 +100,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
     }
     log.info("%(parameters)d parameters, %(calls).2f calls of the recommender per user", facts)
     plan.write_files(lambda folder: drafter.save(folder / MODEL), 1, fitted.facts() | facts)
-    place.unlink(missing_ok=True)
+    remove_checkpoints(plan)
 
 
 def _take_over(store: Store, earlier: EarlierModel) -> None:
@@ -117,7 +120,8 @@ def _target(store: Store, inputs: Inputs) -> Target:
     Raises:
         DataError: the recommender cannot be read.
     """
-    model = load_recommender(store.files.local(DATASET_OF_TARGET) / MODEL_OF_TARGET)
+    folder = store.files.local(DATASET_OF_TARGET) / MODEL_OF_TARGET
+    model = load_recommender(folder, best_device())
     tree = ItemTrie(np.arange(len(inputs.codes)), inputs.codes, inputs.is_warm)
     return Target(model, trie_tensors(tree, model.num_codes, model.device), inputs.codes)
 

@@ -22,6 +22,7 @@ from jobs.earlier_models import EarlierModel, open_earlier_model, require_same_i
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.generative.codes_hash import CODES_HASH, codes_hash
+from pipeline.generative.devices import best_device
 from pipeline.generative.event_log import EventLog, read_event_log
 from pipeline.generative.placeholder_head import PlaceholderHead, make_placeholder_head
 from pipeline.generative.pretrained_stack import backbone_fingerprint, new_recommender
@@ -81,6 +82,7 @@ def run(config: RunConfig, store: Store) -> None:
     stop_by = stopping_events(inputs, config)
     levels = inputs.codes.shape[1]
     model = new_recommender(config.recommender, levels, inputs.num_codes, config.seed)
+    model.to(best_device())
     head = _head_for(config, model)
     log.info(
         "recommender: %d parameters, %d events of %d users, stopped by %d others",
@@ -96,7 +98,7 @@ def run(config: RunConfig, store: Store) -> None:
         ASOF: int(train.times.max()),
     }
     plan.write_files(lambda folder: _save(model, head, folder), 1, facts)
-    place.unlink(missing_ok=True)
+    remove_checkpoints(plan)
 
 
 def _take_over(store: Store, earlier: EarlierModel) -> None:
@@ -158,10 +160,19 @@ def checkpoint_of(plan: Plan) -> Path:
     return plan.store.root / "checkpoints" / f"{plan.name}-{plan.fingerprint}.safetensors"
 
 
+def remove_checkpoints(plan: Plan) -> None:
+    """Of a finished training, also those that were given up for it: of other settings or inputs."""
+    place = checkpoint_of(plan)
+    name = plan.name.rpartition("/")[2]
+    for left in place.parent.glob(f"{name}-*.safetensors"):
+        left.unlink()
+
+
 def _head_for(config: RunConfig, model: Recommender) -> PlaceholderHead | None:
     if not config.recommender.placeholder_weight:
         return None
-    return make_placeholder_head(model.levels, model.num_codes, model.width, config.seed)
+    head = make_placeholder_head(model.levels, model.num_codes, model.width, config.seed)
+    return head.to(model.device)
 
 
 def _save(model: Recommender, head: PlaceholderHead | None, folder: Path) -> None:

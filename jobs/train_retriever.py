@@ -9,6 +9,9 @@ what encodes items. A killed training goes on after its last epoch. With `recomm
 tower of that run serves: all items are encoded anew, old ones by what they say today.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from jobs import cli
@@ -30,11 +34,13 @@ from jobs.train_recommender import (
     checkpoint_of,
     known_events,
     read_inputs,
+    remove_checkpoints,
     stopping_events,
     what_is_read,
 )
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
+from pipeline.generative.devices import best_device
 from pipeline.generative.recommender import Recommender, load_recommender
 from pipeline.generative.recommender_training import mean_log_probability
 from pipeline.generative.retriever import ContentTower, Retriever, load_retriever
@@ -76,10 +82,10 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         return
     inputs = read_inputs(store)
     lessons = _lessons(config, store, inputs)
-    model = load_recommender(store.files.local(RECOMMENDER) / MODEL)
+    model = load_recommender(store.files.local(RECOMMENDER) / MODEL, best_device())
     place = checkpoint_of(plan)
     if is_content:
-        content = _content(config, store, inputs.item_ids)
+        content = _content(config, store, inputs.item_ids).to(model.device)
         _require_liked_content(store, content, lessons)
         retriever, fitted = train_content_tower(model, content, lessons, config.retriever, place)
         made = made_with(store, content_dataset(config.semantic_ids))
@@ -98,8 +104,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         len(retriever.vectors),
         facts,
     )
-    for left in place.parent.glob(f"{place.stem}*"):
-        left.unlink()
+    remove_checkpoints(plan)
 
 
 def _take_over(config: RunConfig, store: Store, earlier: EarlierModel) -> None:
@@ -161,15 +166,21 @@ def _lessons(config: RunConfig, store: Store, inputs: Inputs) -> Lessons:
 
 
 def _content(config: RunConfig, store: Store, item_ids: pa.Array) -> torch.Tensor:
-    """Content vectors of items, zero of who has none."""
+    """Content vectors of the items `item_ids`, in their order; zero of who has none.
+
+    Raises:
+        DataError: the catalog lacks one of them.
+    """
     ids, items = read_contents(store, content_dataset(config.semantic_ids))
-    if not ids.equals(item_ids):
+    found = pc.index_in(item_ids, value_set=ids)
+    if found.null_count:
         raise DataError(
-            f"{store.files.address}/semantic_ids is of other items than the catalog has now; run "
+            f"{store.files.address}/semantic_ids: {found.null_count} items are not in the catalog "
+            f"now, such as {item_ids.filter(pc.is_null(found))[:3].to_pylist()}; run "
             "assign_semantic_ids again"
         )
     content = np.where(items.has_content[:, None], items.content, 0)
-    return torch.from_numpy(content.astype(np.float32))
+    return torch.from_numpy(content.astype(np.float32)[found.to_numpy()])
 
 
 def _require_liked_content(store: Store, content: torch.Tensor, lessons: Lessons) -> None:

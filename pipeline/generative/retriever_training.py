@@ -28,13 +28,18 @@ class Lessons:
     train: EventLog  # that may be known
     stop_by: HeldOut  # recall@50 of its targets among warm items decides
     codes: np.ndarray  # (items, levels), semantic IDs
-    is_warm: np.ndarray  # (items,) bool
+    is_warm: np.ndarray  # (items,) bool, as semantic IDs have it
     most: int  # items of a history
     seed: int
 
     def warm_on(self, device: torch.device) -> torch.Tensor:
-        """Items that may be targets: (items,) bool."""
-        return torch.as_tensor(self.is_warm, device=device)
+        """Items that may be targets: (items,) bool.
+
+        An id that was given to a new item may say that it is not warm, and the item be liked in
+        what is trained on now.
+        """
+        is_liked = np.bincount(self.train.items, minlength=len(self.is_warm)) > 0
+        return torch.as_tensor(self.is_warm | is_liked, device=device)
 
 
 class Ends(NamedTuple):

@@ -1,5 +1,7 @@
 """Towers and their losses, against plain loops; what they learn; files; killed trainings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -301,3 +303,21 @@ def test_histories_of_one_item_teach_the_encoder_codes_only():
     )
     retriever = train_encoder_tower(a_model(), single, settings, None).retriever
     assert torch.isfinite(retriever.vectors).all()
+
+
+def test_items_called_cold_that_training_events_like_are_targets_like_others():
+    own = lessons(8)
+    liked = np.unique(own.train.items)
+    is_warm = np.ones(ITEMS, bool)
+    is_warm[liked[:5]] = is_warm[np.setdiff1d(np.arange(ITEMS), liked)[0]] = False
+    called = replace(own, is_warm=is_warm)
+    once = TRAINING.model_copy(update={"max_epochs": 1})
+    settings = RetrieverSettings(tower="encoder", dim=8, training=once)
+    trained = train_encoder_tower(a_model(), called, settings, None)
+    expected = train_encoder_tower(a_model(), own, settings, None)
+    assert np.isfinite(trained.stages[1].losses).all()
+    assert trained.stages[0].losses == expected.stages[0].losses
+    device = torch.device("cpu")
+    assert (called.warm_on(device) != own.warm_on(device)).sum() == 1  # of who nobody likes
+    _, run = train_content_tower(a_model(), circle(), called, content_settings(max_epochs=1))
+    assert np.isfinite(run.losses).all()

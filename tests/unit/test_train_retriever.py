@@ -162,3 +162,28 @@ def test_a_retriever_of_other_events_or_shorter_histories_is_another(config, sto
     section = config.recommender.model_copy(update=change)
     train_retriever.run(config.model_copy(update={"recommender": section}), store)
     assert store.require("retriever").fingerprint != before
+
+
+def test_content_is_paired_with_codes_by_item_whatever_the_order_of_the_catalog(config, store):
+    assign_semantic_ids.run(config, store)
+    train_recommender.run(config, store)
+    train_retriever.run(config, store)
+    before = load_retriever(store.files.local("retriever")).vectors
+    items = store.read("items")
+    order = np.random.default_rng(0).permutation(NUM_ITEMS)
+    store.plan("items", {"order": order.tolist()}).write(items.take(order))
+    train_retriever.run(config, store)
+    assert torch.equal(load_retriever(store.files.local("retriever")).vectors, before)
+    store.plan("items", {"fewer": True}).write(items.slice(1))
+    with pytest.raises(DataError, match=r"1 items are not in the catalog now, such as \['i0'\]"):
+        train_retriever.run(config, store)
+
+
+def test_no_checkpoint_outlives_a_finished_training(config, store):
+    folder = store.root / "checkpoints"
+    folder.mkdir()
+    left = ["retriever-0a.safetensors", "retriever-0a-stage1.safetensors"]
+    for name in [*left, "recommender-0b.safetensors", "aligned_drafter-0c.safetensors"]:
+        (folder / name).touch()
+    train(config, store)
+    assert [file.name for file in folder.iterdir()] == ["aligned_drafter-0c.safetensors"]
