@@ -145,7 +145,7 @@ class ThresholdSettings(Settings):
 class RecommendationSettings(Settings):
     """`make recommend`: the best items for every user."""
 
-    # See `pipeline.generative.methods`. The first five give the lists of the recommender's own beam
+    # See `pipeline.generative.methods`. The first six give the lists of the recommender's own beam
     # search; the next two sample; nezha's are of its draft head; the others find new items too.
     method: Literal[
         "beam",
@@ -153,6 +153,7 @@ class RecommendationSettings(Settings):
         "atspeed_s",
         "head_draft",
         "head_and_exhaustive",
+        "retriever_draft",
         "sampled_beam",
         "atspeed_r",
         "nezha",

@@ -78,15 +78,3 @@ class HeadBeams:
             return leaves
         is_out = trie.excluded.gather(1, leaves.clamp(min=0))
         return leaves.masked_fill(is_out, NONE)
-
-
-def only_items(found: Found) -> Found:
-    """What is an item moved to the front, in order, and nothing behind it."""
-    is_item = (found.nodes != NONE) & (found.scores > -torch.inf)
-    order = is_item.int().argsort(dim=1, descending=True, stable=True)
-    is_item = is_item.gather(1, order)
-    return found._replace(
-        codes=found.codes.gather(1, order[..., None].expand_as(found.codes)),
-        nodes=found.nodes.gather(1, order).masked_fill(~is_item, NONE),
-        scores=found.scores.gather(1, order).masked_fill(~is_item, -torch.inf),
-    )

@@ -21,6 +21,7 @@ from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.placeholder_head import PlaceholderHead, load_placeholder_head
 from pipeline.generative.recommender import Recommender, load_recommender
 from pipeline.generative.retriever import ContentTower, EncoderTower, load_retriever
+from pipeline.generative.retriever_draft import RetrieverDraft
 from pipeline.generative.retriever_leaves import leaves_of
 from pipeline.generative.sampling import Sampling
 from pipeline.generative.small_model_draft import SmallModelDraft
@@ -147,6 +148,13 @@ def _head_draft(parts: Parts) -> Drafter:
     return HeadDraft(_head(parts), parts.settings.draft_beams)
 
 
+def _retriever_draft(parts: Parts) -> Drafter:
+    _require_tower(parts, ContentTower, "content", "retriever_draft")
+    device = parts.model.device
+    retriever = load_retriever(parts.folder_of(_RETRIEVER), device)
+    return RetrieverDraft(retriever, leaves_of(parts.items, device), parts.settings.specgr.drafted)
+
+
 def _small_model(parts: Parts, samples: bool) -> Drafter:
     own = parts.settings
     model = load_recommender(parts.folder_of(_DRAFTER) / "drafter", parts.model.device)
@@ -172,6 +180,10 @@ METHODS: dict[str, Method] = {
         lambda parts: verified(
             parts, UnionDraft([_head_draft(parts), _exhaustive(parts)]), StrictTopK()
         )
+    ),
+    # The same, drafted as whole items by the retriever that reads the recommender's own states.
+    "retriever_draft": Method(
+        lambda parts: verified(parts, _retriever_draft(parts), StrictTopK()), (_RETRIEVER,)
     ),
     # Beams drawn by their probabilities, a level a call.
     "sampled_beam": Method(lambda parts: verified(parts, NoDraft(), _sampling(parts))),

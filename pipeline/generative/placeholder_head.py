@@ -65,11 +65,12 @@ class PlaceholderHead(nn.Module):
             codes: chosen, (...) int64.
         """
         # Few codes, many beams: what a code adds is computed once per code.
-        added = self.codes[level] @ self.from_code[level].mT + self.bias[level].unsqueeze(-2)
         if isinstance(level, int):  # not by indexing: its gradient is summed row after row
+            added = self.codes[level] @ self.from_code[level].mT + self.bias[level]
             chosen = nn.functional.embedding(codes, added)
-        else:
-            chosen = added.gather(1, codes[..., None].expand_as(states))
+        else:  # of all levels, however many users are at each
+            chosen = torch.baddbmm(self.bias[:, None], self.codes, self.from_code.mT)
+            chosen = chosen[level[:, None], codes]
         return torch.tanh(chosen + states @ self.from_state[level].mT)
 
     def loss(

@@ -34,7 +34,11 @@ def below(beams: Beams, leaves: Leaves) -> torch.Tensor:
     is_beam = torch.zeros(len(nodes), room + 1, dtype=torch.bool, device=nodes.device)
     is_beam.scatter_(1, nodes.masked_fill(nodes == NONE, room), True)
     is_beam[:, room] = False
-    return is_beam.gather(1, leaves.prefixes[beams.depth])
+    found = is_beam.new_empty(len(nodes), leaves.codes.shape[0])
+    for depth in beams.depth.unique().tolist():  # a row of prefixes each, whoever shares it
+        rows = (beams.depth == depth).nonzero()[:, 0]
+        found[rows] = is_beam[rows].index_select(1, leaves.prefixes[depth])
+    return found
 
 
 def best_candidates(scores: torch.Tensor, most: int) -> Candidates:

@@ -86,7 +86,11 @@ class Drafted(NamedTuple):
 
 
 class ThresholdEngine:
-    """One model, one retriever and one threshold; any batch of users."""
+    """One model, one retriever and one threshold; any batch of users.
+
+    Memory of a user, besides keys and values of history and beams (see `Session`): 4 bytes per id
+    of the trie for what the retriever says, and some 12 more while a round is drafted.
+    """
 
     def __init__(
         self,
@@ -96,12 +100,10 @@ class ThresholdEngine:
         retriever: Retriever,
         settings: ThresholdSettings,
         width: int,
-        threshold: float | None = None,
     ) -> None:
-        """`width` items are wanted (K); `threshold` instead of the setting's, infinite too."""
+        """`width` items are wanted (K)."""
         self.model, self.trie, self.leaves, self.retriever = model, trie, leaves, retriever
         self.settings, self.width = settings, width
-        self.threshold = settings.threshold if threshold is None else threshold
         # What is on top of beams leaves them as they are: as many as are wanted.
         self.beams = width if settings.cold_only else settings.beams
         least = settings.least_prefix
@@ -188,7 +190,7 @@ class ThresholdEngine:
         log_probs = code_log_probs(
             drafted.candidates, drafted.paths, scores, drafted.steps, self.leaves
         )
-        return accept(drafted.candidates, log_probs, self._depths, self.threshold)
+        return accept(drafted.candidates, log_probs, self._depths, self.settings.threshold)
 
     def _advance(
         self, search: ThresholdSearch, drafted: Drafted, scores: TreeScores

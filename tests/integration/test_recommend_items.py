@@ -18,6 +18,7 @@ from pipeline.errors import ConfigError, DataError, PartialError
 from pipeline.generative import methods
 from pipeline.generative.codes_hash import CODES_HASH, codes_hash
 from pipeline.generative.recommender import load_recommender, make_recommender
+from pipeline.generative.retriever import ContentTower, EncoderTower, Retriever
 from pipeline.generative_config import RecommendationSettings
 from pipeline.schemas import INTERACTIONS, ITEMS, RECOMMENDATIONS, SEMANTIC_IDS, USERS
 from pipeline.store import Store
@@ -390,6 +391,22 @@ def test_a_drafter_of_another_recommender_is_refused(config, store):
     store.set_aside("aligned_drafter")
     with pytest.raises(DataError, match="aligned_drafter has not been made"):
         recommend_items.run(own, store)
+
+
+def test_lists_drafted_by_a_retriever_are_those_of_beam_search(config, store):
+    own = config_of(config.artifacts, method="retriever_draft")
+    torch.manual_seed(0)
+    encoder = EncoderTower(16, 4)
+    vectors = torch.nn.functional.normalize(torch.randn(NUM_ITEMS, 4), dim=1)
+    for tower in (encoder, ContentTower(16, 6, 4)):
+        plan = store.plan("retriever", {"tower": type(tower).__name__}, ["recommender"])
+        plan.write_files(Retriever(tower, vectors).save, NUM_ITEMS)
+        if tower is encoder:  # whose recommender is another one
+            with pytest.raises(ConfigError, match=r"retriever_draft needs a .*tower content"):
+                recommend_items.run(own, store)
+    recommend_items.run(own, store)
+    check_lists_of_beams(store, own)
+    assert max(row["accepted_levels"] for row in store.read("recommendations").to_pylist()) > 0
 
 
 def check_lists_of_beams(store, config):

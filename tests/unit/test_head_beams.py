@@ -11,7 +11,7 @@ from pipeline.generative.beam_engine import BeamEngine
 from pipeline.generative.beams import root_beams
 from pipeline.generative.code_tree import NONE
 from pipeline.generative.drafters import ExhaustiveDraft, NoDraft, Requests
-from pipeline.generative.head_beams import HeadBeams, only_items
+from pipeline.generative.head_beams import HeadBeams
 from pipeline.generative.head_draft import HeadDraft
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.membership import Membership
@@ -135,12 +135,12 @@ def test_without_a_constraint_the_valid_share_is_counted_and_the_rest_left_out()
     edges = trie_tensors(trie, CODES, "cpu", is_constraint=False)
     found = HeadBeams(model, head, edges, CODES**LEVELS).search(requests(codes))
     assert (found.nodes != NONE).float().mean(1).tolist() == [ITEMS / CODES**LEVELS] * 5
-    items = only_items(found)
+    is_item = found.nodes != NONE
     constrained = HeadBeams(model, head, trie_tensors(trie, CODES, "cpu"), ITEMS)
     wanted = constrained.search(requests(codes))
-    assert torch.equal(items.codes[:, :ITEMS], wanted.codes)
-    assert torch.equal(items.nodes[:, :ITEMS], wanted.nodes)
-    assert (items.scores[:, ITEMS:] == -torch.inf).all()
+    assert torch.equal(found.codes[is_item], wanted.codes.flatten(0, 1))
+    assert torch.equal(found.nodes[is_item], wanted.nodes.flatten())
+    torch.testing.assert_close(found.scores[is_item], wanted.scores.flatten())
 
 
 @pytest.mark.parametrize("is_constraint", [True, False])
@@ -148,13 +148,18 @@ def test_excluded_items_are_not_found(is_constraint):
     model, head, (trie, codes) = a_model(), a_head(), a_trie()
     edges = trie_tensors(trie, CODES, "cpu", is_constraint)
     beams = HeadBeams(model, head, edges, CODES**LEVELS)
-    whole = only_items(beams.search(requests(codes)))
+    whole = items_of(beams.search(requests(codes)))
     excluded = torch.zeros(len(LENGTHS), ITEMS, dtype=torch.bool)
-    excluded[0, whole.nodes[0, :7] - trie.first_leaf] = True
-    rest = only_items(beams.search(requests(codes, excluded=excluded)))
-    assert rest.codes[0, : ITEMS - 7].tolist() == whole.codes[0, 7:ITEMS].tolist()
-    assert (rest.nodes[0, ITEMS - 7 :] == NONE).all()
-    assert rest.codes[1, :ITEMS].tolist() == whole.codes[1, :ITEMS].tolist()
+    excluded[0, whole[0][:7] - trie.first_leaf] = True
+    rest = items_of(beams.search(requests(codes, excluded=excluded)))
+    assert rest[0].tolist() == whole[0][7:].tolist()
+    assert rest[1].tolist() == whole[1].tolist()
+
+
+def items_of(found):
+    """Leaves of each user's items, in order."""
+    is_item = (found.nodes != NONE) & (found.scores > -torch.inf)
+    return [own[is_real] for own, is_real in zip(found.nodes, is_item, strict=True)]
 
 
 def test_membership_is_that_of_the_trie():

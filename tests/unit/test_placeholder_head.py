@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.errors import DataError
 from pipeline.generative.packed_placeholders import NO_CUT, pack
@@ -130,3 +131,19 @@ def test_every_cut_is_as_in_a_pass_of_its_own():
         losses.append(plain_loss(head, plain[-LEVELS - 1], plain[-LEVELS:], codes[row, cut]))
     loss = head.loss(states.ends, states.placeholders, packed.codes)
     torch.testing.assert_close(loss, torch.stack(losses).mean(), atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_level_a_row_costs_a_table_of_codes_once_however_many_rows():
+    head, generator, users, beams = a_head(), a_generator(0), 40, 2
+    head.bias.normal_(generator=generator)
+    level = torch.randint(LEVELS - 1, (users,), generator=generator)
+    states = torch.randn(users, beams, WIDTH, generator=generator)
+    codes = torch.randint(CODES, (users, beams), generator=generator)
+    with FlopCounterMode(display=False) as counter:
+        found = head.advance(level, states, codes)
+    for user, own in enumerate(level.tolist()):
+        wanted = head.advance(own, states[user], codes[user])
+        torch.testing.assert_close(found[user], wanted)
+    square = 2 * WIDTH**2
+    assert counter.get_total_flops() <= ((LEVELS - 1) * CODES + users * beams) * square

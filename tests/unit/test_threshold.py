@@ -1,15 +1,19 @@
 """SpecGR's loop, against one user and one candidate at a time, without cache, tree or batch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.generative.beam_engine import BeamEngine
+from pipeline.generative.beams import root_beams
 from pipeline.generative.drafters import NoDraft, Requests
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.recommender import make_recommender
 from pipeline.generative.retriever import ContentTower, EncoderTower, Retriever
-from pipeline.generative.retriever_draft import RetrieverDraft
+from pipeline.generative.retriever_draft import RetrieverDraft, below
 from pipeline.generative.retriever_leaves import leaves_of
 from pipeline.generative.session import Histories
 from pipeline.generative.threshold import scored_depths
@@ -64,9 +68,10 @@ class World:
         return Requests(histories, torch.from_numpy(items), torch.arange(len(lengths)))
 
     def engine(self, settings, width, threshold=None):
-        return ThresholdEngine(
-            self.model, self.edges, self.leaves, self.retriever, settings, width, threshold
-        )
+        """`threshold` may be infinite, which no config is."""
+        if threshold is not None:
+            settings = settings.model_copy(update={"threshold": threshold})
+        return ThresholdEngine(self.model, self.edges, self.leaves, self.retriever, settings, width)
 
     def search(self, width=10, threshold=None, batch=None, **settings):
         engine = self.engine(ThresholdSettings(**settings), width, threshold)
@@ -367,3 +372,36 @@ def test_a_beginning_that_candidates_share_is_scored_once():
         found.scored
         == len({codes[:n] for codes in map(tuple, world.codes.tolist()) for n in (1, 2)})
     ).all()
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **kwargs or {})
+        for own in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(own, torch.Tensor):
+                self.bytes = max(self.bytes, own.untyped_storage().nbytes())
+        return made
+
+
+@pytest.mark.parametrize("depths", [[2, 2, 2, 2], [0, 2, 1, 3]])
+def test_what_is_below_beams_takes_a_byte_per_user_and_id_at_any_depths(depths):
+    world = World()
+    beams = root_beams(4, DEPTH, torch.device("cpu"))
+    beams.depth.copy_(torch.tensor(depths))
+    nodes = [world.leaves.prefixes[depth, [3, 17]] for depth in depths]
+    scores = torch.tensor([[0.0, 0.0]] * 3 + [[0.0, -INF]])
+    beams = replace(beams, nodes=torch.stack(nodes), scores=scores)
+    with Largest() as largest:
+        found = below(beams, world.leaves)
+    for user, depth in enumerate(depths):
+        alive = nodes[user][scores[user] > -INF].tolist()
+        own = world.leaves.prefixes[depth].tolist()
+        assert found[user].tolist() == [node in alive for node in own]
+    room = world.leaves.first + len(world.leaves.codes) + 1
+    assert largest.bytes <= max(4 * room, world.leaves.prefixes.untyped_storage().nbytes())
