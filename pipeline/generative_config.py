@@ -146,7 +146,7 @@ class RecommendationSettings(Settings):
     """`make recommend`: the best items for every user."""
 
     # See `pipeline.generative.methods`. The first six give the lists of the recommender's own beam
-    # search; the next two sample; nezha's are of its draft head; the others find new items too.
+    # search; the next four sample; nezha's are of its draft head; the others find new items too.
     method: Literal[
         "beam",
         "exhaustive",
@@ -155,6 +155,8 @@ class RecommendationSettings(Settings):
         "head_and_exhaustive",
         "retriever_draft",
         "sampled_beam",
+        "sampled_exhaustive",
+        "sampled_drafts",
         "atspeed_r",
         "nezha",
         "specgr",

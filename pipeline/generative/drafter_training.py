@@ -52,8 +52,9 @@ def accepted_levels(
         contexts: histories, NO_ITEM at the end: (users, most).
     """
     model, trie, codes = target
-    draft = SmallModelDraft(drafter, _DRAFTED, codes.shape[1], samples)
-    engine = BeamEngine(model, trie, draft, Sampling() if samples else StrictTopK(), _KEPT)
+    rule = Sampling() if samples else StrictTopK()
+    draft = SmallModelDraft(drafter, _DRAFTED, codes.shape[1], rule)
+    engine = BeamEngine(model, trie, draft, rule, _KEPT)
     total = 0
     for start in range(0, len(contexts), _AT_ONCE):
         own = contexts[start : start + _AT_ONCE]

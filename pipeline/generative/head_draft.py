@@ -2,12 +2,14 @@
 
 import torch
 
-from pipeline.generative.beams import Beams, Draft, Level, best, joint_scores
+from pipeline.generative.beams import Beams, Draft, Level, chosen_by, joint_scores
 from pipeline.generative.code_tree import NONE
 from pipeline.generative.drafters import Requests, all_children, most_levels
+from pipeline.generative.noise import longer_keys, path_keys
 from pipeline.generative.placeholder_head import PlaceholderHead
 from pipeline.generative.session import Session
 from pipeline.generative.trie_tensors import TrieTensors
+from pipeline.generative.verification import Rule, StrictTopK
 
 
 class HeadDraft:
@@ -18,16 +20,38 @@ class HeadDraft:
     guess, and with them and one more the second call may settle the rest. It never costs a call of
     its own.
 
-    For verification that keeps the best; nothing is drawn, so there are no `log_q`.
+    For rules that do not need `log_q`.
     """
 
-    def __init__(self, head: PlaceholderHead, width: int, most_first: int = 512) -> None:
-        """`most_first` codes are scored in the first call, or none."""
-        self.head, self.width, self.most_first = head, width, most_first
+    def __init__(
+        self,
+        head: PlaceholderHead,
+        width: int,
+        most_first: int = 512,
+        rule: Rule | None = None,
+    ) -> None:
+        """The arguments.
 
-    def begin(self, requests: Requests, trie: TrieTensors) -> "HeadDraft":
+        Args:
+            head: of the model that verifies.
+            width: drafted nodes of every level.
+            most_first: codes that are scored in the first call, or none.
+            rule: that will verify; strict if it is not told.
+        """
+        self.head, self.width, self.most_first = head, width, most_first
+        self.rule = rule or StrictTopK()
+        assert not self.rule.needs_q, "nobody knows what the head thinks of its drafts"
+
+    def begin(self, requests: Requests, trie: TrieTensors) -> "HeadProposer":
         """See `Drafter`."""
-        return self
+        return HeadProposer(self, requests.seeds)
+
+
+class HeadProposer:
+    """The drafter at work on one batch."""
+
+    def __init__(self, drafter: HeadDraft, seeds: torch.Tensor) -> None:
+        self._drafter, self._seeds = drafter, seeds
 
     def propose(self, session: Session, beams: Beams, trie: TrieTensors) -> Draft:
         """See `Proposer`."""
@@ -37,22 +61,27 @@ class HeadDraft:
             return self._drafted(session, beams, trie)
         session.ask_for_placeholders()
         first = all_children(beams.nodes, trie)
-        return Draft([first] if 0 < first.codes.shape[1] <= self.most_first else [])
+        return Draft([first] if 0 < first.codes.shape[1] <= self._drafter.most_first else [])
 
     def narrow(self, rows: torch.Tensor) -> None:
         """See `Proposer`: what the head reads is the session's."""
+        self._seeds = self._seeds[rows]
 
     def _drafted(self, session: Session, beams: Beams, trie: TrieTensors) -> Draft:
+        head, rule = self._drafter.head, self._drafter.rule
         states = self._states(session, beams)
+        keys = path_keys(self._seeds, beams.codes, beams.depth)
         scores, nodes = beams.scores, beams.nodes
         levels: list[Level] = []
         users = torch.arange(len(beams.depth), device=beams.depth.device)
         for number in range(most_levels(beams, trie)):
             level = (beams.depth + number).clamp(max=trie.levels - 2)  # (users,)
             placeholders = session.placeholders[users, level][:, None]
-            log_probs = self.head.log_probs(level, states, placeholders)
+            log_probs = head.log_probs(level, states, placeholders)
             children = trie.children(nodes)
-            choice = best(joint_scores(scores, log_probs, children, trie), self.width)
+            joint = joint_scores(scores, log_probs, children, trie)
+            order = rule.draft_order(joint, keys).flatten(1)
+            choice = chosen_by(order, joint, self._drafter.width)
             is_real = choice.scores > -torch.inf
             is_real &= (beams.depth + number < trie.levels - 1)[:, None]
             flat = choice.rows * trie.num_codes + choice.codes
@@ -60,13 +89,14 @@ class HeadDraft:
             scores = choice.scores.masked_fill(~is_real, -torch.inf)
             levels.append(Level(choice.codes, choice.rows, nodes, is_real))
             rows = choice.rows[..., None].expand(-1, -1, states.shape[2])
-            states = self.head.advance(level, states.gather(1, rows), choice.codes)
+            states = head.advance(level, states.gather(1, rows), choice.codes)
+            keys = longer_keys(keys.gather(1, choice.rows), choice.codes)
         return Draft(levels)
 
     def _states(self, session: Session, beams: Beams) -> torch.Tensor:
         """Of the head along the codes of every beam, (users, k, width)."""
         states = session.end[:, None].expand(-1, beams.width, -1)
         for level in range(int(beams.depth.max())):
-            on = self.head.advance(level, states, beams.codes[..., level])
+            on = self._drafter.head.advance(level, states, beams.codes[..., level])
             states = torch.where((beams.depth > level)[:, None, None], on, states)
         return states

@@ -14,6 +14,7 @@ import torch
 
 from pipeline.errors import ConfigError
 from pipeline.generative.beam_engine import BeamEngine, Found
+from pipeline.generative.common_noise import CommonNoise
 from pipeline.generative.drafters import Drafter, ExhaustiveDraft, NoDraft, Requests
 from pipeline.generative.head_beams import HeadBeams
 from pipeline.generative.head_draft import HeadDraft
@@ -144,8 +145,8 @@ def _head(parts: Parts) -> PlaceholderHead:
     return load_placeholder_head(parts.folder_of("recommender") / "head", parts.model.device)
 
 
-def _head_draft(parts: Parts) -> Drafter:
-    return HeadDraft(_head(parts), parts.settings.draft_beams)
+def _head_draft(parts: Parts, rule: Rule) -> Drafter:
+    return HeadDraft(_head(parts), parts.settings.draft_beams, rule=rule)
 
 
 def _retriever_draft(parts: Parts) -> Drafter:
@@ -155,14 +156,13 @@ def _retriever_draft(parts: Parts) -> Drafter:
     return RetrieverDraft(retriever, leaves_of(parts.items, device), parts.settings.specgr.drafted)
 
 
-def _small_model(parts: Parts, samples: bool) -> Drafter:
-    own = parts.settings
+def _small_model(parts: Parts, rule: Rule) -> Search:
     model = load_recommender(parts.folder_of(_DRAFTER) / "drafter", parts.model.device)
-    return SmallModelDraft(model, own.draft_beams, samples=samples, temperature=own.temperature)
+    return verified(parts, SmallModelDraft(model, parts.settings.draft_beams, rule=rule), rule)
 
 
-def _sampling(parts: Parts) -> Rule:
-    return Sampling(parts.settings.temperature)
+def _common_noise(parts: Parts) -> Rule:
+    return CommonNoise(parts.settings.temperature)
 
 
 METHODS: dict[str, Method] = {
@@ -171,14 +171,16 @@ METHODS: dict[str, Method] = {
     # The same lists in fewer calls: whole levels of the trie are drafted where they are small.
     "exhaustive": Method(lambda parts: verified(parts, _exhaustive(parts), StrictTopK())),
     # The same, drafted by a small model that was trained to foretell the beams (AtSpeed-S).
-    "atspeed_s": Method(
-        lambda parts: verified(parts, _small_model(parts, False), StrictTopK()), (_DRAFTER,)
-    ),
+    "atspeed_s": Method(lambda parts: _small_model(parts, StrictTopK()), (_DRAFTER,)),
     # The same, drafted by NEZHA's head: no second model, and no list changes.
-    "head_draft": Method(lambda parts: verified(parts, _head_draft(parts), StrictTopK())),
+    "head_draft": Method(
+        lambda parts: verified(parts, _head_draft(parts, StrictTopK()), StrictTopK())
+    ),
     "head_and_exhaustive": Method(
         lambda parts: verified(
-            parts, UnionDraft([_head_draft(parts), _exhaustive(parts)]), StrictTopK()
+            parts,
+            UnionDraft([_head_draft(parts, StrictTopK()), _exhaustive(parts)]),
+            StrictTopK(),
         )
     ),
     # The same, drafted as whole items by the retriever that reads the recommender's own states.
@@ -186,10 +188,17 @@ METHODS: dict[str, Method] = {
         lambda parts: verified(parts, _retriever_draft(parts), StrictTopK()), (_RETRIEVER,)
     ),
     # Beams drawn by their probabilities, a level a call.
-    "sampled_beam": Method(lambda parts: verified(parts, NoDraft(), _sampling(parts))),
-    # The same, nearly, in fewer calls (AtSpeed-R).
+    "sampled_beam": Method(lambda parts: verified(parts, NoDraft(), _common_noise(parts))),
+    # The same lists in fewer calls: whole levels of the trie are drafted where they are small.
+    "sampled_exhaustive": Method(
+        lambda parts: verified(parts, _exhaustive(parts), _common_noise(parts))
+    ),
+    # The same lists: a small model drafts by the noise that the verification draws by too.
+    "sampled_drafts": Method(lambda parts: _small_model(parts, _common_noise(parts)), (_DRAFTER,)),
+    # As published, for comparison (AtSpeed-R): fewer calls, but with more drafted than kept its
+    # lists are not those of sampling. `sampled_drafts` is the exact one.
     "atspeed_r": Method(
-        lambda parts: verified(parts, _small_model(parts, True), _sampling(parts)), (_DRAFTER,)
+        lambda parts: _small_model(parts, Sampling(parts.settings.temperature)), (_DRAFTER,)
     ),
     # NEZHA: one call of the model, all beams by its head.
     "nezha": Method(searched_by_head),

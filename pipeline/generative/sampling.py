@@ -13,27 +13,33 @@ up is never something that a coin refused while p - q has any of the rest, and w
 draft below owes nothing to these coins.
 
 The result follows p for K = N = 1. For more drafted than kept it leans towards q: with p = q all N
-stand and each is kept as likely as any other.
+stand and each is kept as likely as any other. `common_noise.py` has what is exact for any K and N.
 """
 
 import torch
 
 from pipeline.generative.beams import Choice, chosen_by
+from pipeline.generative.common_noise import common_noise, sorted_choice
 from pipeline.generative.noise import gumbel, keys_of, uniform
 from pipeline.generative.verification import NOT_DRAFTED
 
-_STANDS, _ORDER, _REST = 2, 3, 4  # purposes that numbers are drawn for
+_STANDS, _ORDER, _DRAFT = 2, 3, 4  # purposes that numbers are drawn for
 _TIER = 1e4  # larger than any log-probability with noise that could be drawn
 
 
 class Sampling:
-    """K continuations drawn without replacement; without a draft, sampled beam search."""
+    """K continuations drawn without replacement; without a draft, those of `CommonNoise`."""
 
     needs_q = True
 
     def __init__(self, temperature: float = 1.0) -> None:
-        """`temperature` of p and q, the same as the drafter's."""
+        """`temperature` of p and q."""
         self.temperature = temperature
+
+    def draft_order(self, joint: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """See `Rule`: draws without replacement, by noise that the verification has no part in."""
+        noise = gumbel(keys_of(keys, _DRAFT), joint.shape[2])
+        return joint.double() / self.temperature + noise
 
     def choose(
         self,
@@ -45,13 +51,13 @@ class Sampling:
     ) -> Choice:
         """See `Rule`."""
         log_p = self._normalised(joint, joint)  # (users, k * codes)
-        noise = gumbel(keys_of(keys, _REST), log_p.shape[1])
+        noise = common_noise(keys, joint.shape[2]).flatten(1)
         order = log_p + noise
         if log_q is not None:
             order = self._with_draft(
                 order, noise, log_p, self._normalised(log_q, joint), column, keys
             )
-        return _by_score(chosen_by(order, joint, width))
+        return sorted_choice(chosen_by(order, joint, width))
 
     def _with_draft(
         self,
@@ -63,23 +69,18 @@ class Sampling:
         keys: torch.Tensor,
     ) -> torch.Tensor:
         """What to keep first: accepted, then what p has more of than q, then the rest by p."""
-        count = log_p.shape[1]
+        num_codes = column.shape[2]
         is_drafted = (column != NOT_DRAFTED).flatten(1)
-        coin = uniform(keys_of(keys, _STANDS), count).log()
+        coin = uniform(keys_of(keys, _STANDS), num_codes).flatten(1).log()
         stands = is_drafted & (coin < log_p - log_q) & (log_p > -torch.inf)
         more = (log_p.exp() - log_q.exp()).clamp(min=0)  # not normalised: the order is the same
         fills = (more > 0) & is_drafted.any(1, keepdim=True)
         order = torch.where(fills, _TIER + more.log() + noise, order)
-        return torch.where(stands, 2 * _TIER + uniform(keys_of(keys, _ORDER), count), order)
+        place = uniform(keys_of(keys, _ORDER), num_codes).flatten(1)
+        return torch.where(stands, 2 * _TIER + place, order)
 
     def _normalised(self, scores: torch.Tensor, joint: torch.Tensor) -> torch.Tensor:
         """Log-probabilities over all that `joint` (users, k, codes) allows, flat, float64."""
         own = scores.masked_fill(joint == -torch.inf, -torch.inf).flatten(1).double()
         found = torch.log_softmax(own / self.temperature, 1)
         return found.nan_to_num(nan=-torch.inf, neginf=-torch.inf)  # of who has nothing to choose
-
-
-def _by_score(choice: Choice) -> Choice:
-    """The same, the best first."""
-    scores, order = choice.scores.sort(dim=1, descending=True, stable=True)
-    return Choice(choice.rows.gather(1, order), choice.codes.gather(1, order), scores)

@@ -2,27 +2,29 @@
 
 import torch
 
-from pipeline.generative.beams import Beams, Choice, Draft, Level, best, chosen_by, joint_scores
+from pipeline.generative.beams import Beams, Choice, Draft, Level, chosen_by, joint_scores
 from pipeline.generative.code_tree import NONE
 from pipeline.generative.drafters import Requests, most_levels
-from pipeline.generative.noise import gumbel, keys_of
+from pipeline.generative.noise import longer_keys, path_keys
 from pipeline.generative.recommender import Recommender
 from pipeline.generative.session import ROOT, Nodes, Session
 from pipeline.generative.trie_tensors import TrieTensors
-
-_DRAFT = 1  # tells what is drawn for a draft from what its verification draws
+from pipeline.generative.verification import Rule, StrictTopK
 
 
 class SmallModelDraft:
-    """Ordinary beam search of a small model, from the beams and the scores of the large one."""
+    """Beam search of a small model, from the beams and the scores of the large one.
+
+    Which beams it keeps follows the rule that will verify them: the best ones for strict
+    verification (AtSpeed-S), drawn ones for that which draws.
+    """
 
     def __init__(
         self,
         model: Recommender,
         draft_beams: int,
         most_levels: int = 3,
-        samples: bool = False,
-        temperature: float = 1.0,
+        rule: Rule | None = None,
     ) -> None:
         """The arguments.
 
@@ -30,12 +32,10 @@ class SmallModelDraft:
             model: reads the same tokens as the large one.
             draft_beams: N, drafted nodes of every level.
             most_levels: gamma, levels drafted for one call of the large model.
-            samples: draw beams without replacement, and tell their distribution, for `Sampling`
-                (AtSpeed-R), instead of taking the best (AtSpeed-S).
-            temperature: of the drawing, the same as the rule's.
+            rule: that will verify; strict if it is not told.
         """
         self.model, self.draft_beams, self.most_levels = model, draft_beams, most_levels
-        self.samples, self.temperature = samples, temperature
+        self.rule = rule or StrictTopK()
 
     def begin(self, requests: Requests, trie: TrieTensors) -> "SmallModelProposer":
         """See `Drafter`."""
@@ -62,13 +62,14 @@ class SmallModelProposer:
             return Draft([])
         hidden, first = self._read(beams)
         scores, nodes = beams.scores, beams.nodes
+        keys = path_keys(self._seeds, beams.codes, beams.depth)
         levels, log_q = [], []
         for number in range(1, count + 1):
             depth = beams.depth + number  # of the codes that are drafted
             children = trie.children(nodes)
             log_probs = drafter.model.log_probs(hidden, (depth - 1).clamp(max=trie.levels - 1))
             joint = joint_scores(scores, log_probs, children, trie)
-            choice = self._choose(joint, depth)
+            choice = self._choose(joint, keys)
             level = _level(choice, children, depth < trie.levels)
             levels.append(level)
             log_q.append(joint)
@@ -76,7 +77,8 @@ class SmallModelProposer:
                 hidden, first = self._extend(level, first, depth.clamp(max=trie.levels))
                 scores = choice.scores.masked_fill(~level.is_real, -torch.inf)
                 nodes = level.nodes
-        return Draft(levels, log_q if drafter.samples else None)
+                keys = longer_keys(keys.gather(1, level.parents), level.codes)
+        return Draft(levels, log_q if drafter.rule.needs_q else None)
 
     def narrow(self, rows: torch.Tensor) -> None:
         """See `Proposer`."""
@@ -101,15 +103,11 @@ class SmallModelProposer:
         hidden, firsts = self._session.hidden_of([Nodes(level.codes, parents, depth)])
         return hidden[0], firsts[0]
 
-    def _choose(self, joint: torch.Tensor, depth: torch.Tensor) -> Choice:
-        """N continuations of `joint` (users, n, codes)."""
-        drafter = self._drafter
-        room = min(drafter.draft_beams, joint[0].numel())
-        if not drafter.samples:
-            return best(joint, room)
-        keys = keys_of(keys_of(self._seeds, depth), _DRAFT)
-        flat = joint.flatten(1).double() / drafter.temperature
-        return chosen_by(flat + gumbel(keys, flat.shape[1]), joint, room)
+    def _choose(self, joint: torch.Tensor, keys: torch.Tensor) -> Choice:
+        """N continuations of `joint` (users, n, codes); keys are of the n paths."""
+        room = min(self._drafter.draft_beams, joint[0].numel())
+        order = self._drafter.rule.draft_order(joint, keys)
+        return chosen_by(order.flatten(1), joint, room)
 
 
 def _paths(beams: Beams) -> list[Nodes]:

@@ -20,7 +20,7 @@ from pipeline.generative.beams import (
     extend,
     joint_scores,
 )
-from pipeline.generative.noise import keys_of
+from pipeline.generative.noise import path_keys
 from pipeline.generative.session import ROOT
 from pipeline.generative.trie_tensors import TrieTensors
 
@@ -28,9 +28,18 @@ NOT_DRAFTED = -1
 
 
 class Rule(Protocol):
-    """Which continuations the model goes on with."""
+    """Which continuations the model goes on with, and what a drafter best guesses for it."""
 
     needs_q: bool  # the drafter's own probabilities
+
+    def draft_order(self, joint: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """What a drafter that searches drafts the largest of, -inf where nothing may be.
+
+        Args:
+            joint: summed log-probabilities of the drafter: (users, n, codes).
+            keys: of the n paths that are continued, as in `choose`: (users, n) int64.
+        """
+        ...
 
     def choose(
         self,
@@ -47,7 +56,8 @@ class Rule(Protocol):
             column: where each was drafted, or NOT_DRAFTED: (users, k, codes).
             log_q: summed log-probabilities of the drafter, with `needs_q`: (users, k, codes).
             width: K.
-            keys: of the users and this level, from which all that is drawn follows: (users,) int64.
+            keys: of the user's seed and the path that each beam is, from which all that is drawn
+                follows: (users, k) int64.
         """
         ...
 
@@ -56,6 +66,10 @@ class StrictTopK:
     """The K best: beams are those of the model's own beam search."""
 
     needs_q = False
+
+    def draft_order(self, joint: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """See `Rule`."""
+        return joint
 
     def choose(
         self,
@@ -87,8 +101,8 @@ def verify(
 ) -> Verified:
     """Advance beams by as many levels as the draft allows, one at least.
 
-    `seeds` (users,) int64 are of whatever the rule draws; each level is chosen once, so its depth
-    tells its draws from all others.
+    `seeds` (users,) int64 are of whatever the rule draws; each level is chosen once, so the paths
+    that it continues tell its draws from all others.
     """
     levels = beams.codes.shape[2]
     columns = torch.arange(beams.width, device=beams.depth.device).expand(len(beams.depth), -1)
@@ -102,7 +116,8 @@ def verify(
         level = draft.levels[number] if number < len(draft.levels) else None
         column = drafted_columns(level, columns, joint)
         log_q = _of_columns(draft, number, columns) if rule.needs_q else None
-        choice = rule.choose(joint, column, log_q, width, keys_of(seeds, current.depth))
+        keys = path_keys(seeds, current.codes, current.depth)
+        choice = rule.choose(joint, column, log_q, width, keys)
         first = scores.firsts[number]
         parents = columns + first if first != ROOT else torch.full_like(columns, ROOT)
         ahead = extend(current, choice, children, parents)

@@ -238,7 +238,9 @@ def test_drafts_go_on_from_the_beams_of_each_user():
     session.hidden_of([])
     session.narrow(torch.tensor(rows))
     beams = some_beams(trie, codes, depths)
-    draft = HeadDraft(head, width).propose(session, beams, edges)
+    proposer = HeadDraft(head, width).begin(batch, edges)
+    proposer.narrow(torch.tensor(rows))
+    draft = proposer.propose(session, beams, edges)
     assert len(draft.levels) == LEVELS - 1 - min(depths)
     for user, (row, depth) in enumerate(zip(rows, depths, strict=True)):
         tokens = batch.histories.tokens[row, : batch.histories.lengths[row]]

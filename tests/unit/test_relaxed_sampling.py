@@ -10,7 +10,7 @@ from pipeline.generative.beam_engine import BeamEngine
 from pipeline.generative.beams import chosen_by
 from pipeline.generative.drafters import NoDraft, Requests
 from pipeline.generative.item_trie import ItemTrie
-from pipeline.generative.noise import gumbel, keys_of
+from pipeline.generative.noise import gumbel, path_keys
 from pipeline.generative.recommender import make_recommender
 from pipeline.generative.sampling import Sampling
 from pipeline.generative.session import Histories
@@ -65,7 +65,7 @@ def chi_square(counts, probabilities):
 def drafted(drafts, q=Q):
     """Columns of a level of six continuations, `drafts` of them drawn from `q` for every user."""
     joint = q.log().expand(USERS, 1, -1)
-    keys = keys_of(torch.arange(USERS), -1)
+    keys = torch.arange(USERS) - USERS
     choice = chosen_by(joint.flatten(1) + gumbel(keys, len(q)), joint, drafts)
     real = choice.scores > -torch.inf
     column = torch.full((USERS, len(q) + 1), NOT_DRAFTED)
@@ -77,7 +77,7 @@ def drafted(drafts, q=Q):
 def choose(column, log_q, width, p=P, temperature=1.0, seeds=None):
     joint = (temperature * p.log()).expand(len(column), 1, -1)
     seeds = torch.arange(len(column)) if seeds is None else seeds
-    return Sampling(temperature).choose(joint, column, log_q, width, keys_of(seeds, 0))
+    return Sampling(temperature).choose(joint, column, log_q, width, seeds[:, None])
 
 
 @pytest.mark.parametrize("q", [Q, P, P.flip(0).roll(-1), torch.tensor([0, 0, 0, 0.5, 0.5, 0])])
@@ -97,7 +97,9 @@ def test_p_and_q_are_of_the_same_continuations(shift):
     joint = torch.stack([P.log(), dead]).expand(USERS, -1, -1)
     both = torch.stack([log_q, torch.zeros(6)]).expand(USERS, -1, -1)
     column = torch.cat([drafted(1), torch.full((USERS, 1, 6), NOT_DRAFTED)], 1)
-    keys = keys_of(torch.arange(USERS), 0)
+    keys = path_keys(
+        torch.arange(USERS), torch.arange(2).expand(USERS, -1)[..., None], torch.ones(USERS).long()
+    )
     found = Sampling().choose(joint, column, both, 1, keys)
     assert not found.rows.any()
     value, most = chi_square(found.codes[:, 0].bincount(minlength=6).numpy(), P.numpy())
@@ -176,7 +178,7 @@ def test_lists_are_sorted_and_what_may_not_be_is_nothing():
 def test_single_draws_of_whole_ids_follow_the_model(catalog, drafter):
     """K = N = 1: the ids that 6,000 users get, against products of the model's probabilities."""
     model = a_model(0)
-    draft = NoDraft() if drafter is None else SmallModelDraft(a_model(drafter), 1, samples=True)
+    draft = NoDraft() if drafter is None else SmallModelDraft(a_model(drafter), 1, rule=Sampling())
     batch = requests([[1, 7, 12]] * 6000, torch.arange(6000))
     found = BeamEngine(model, catalog, draft, Sampling(), 1).search(batch)
     expected = id_probabilities(model, catalog, batch)
@@ -217,7 +219,7 @@ def test_what_is_drawn_is_the_same_in_any_batch(catalog, width):
     model = a_model(0)
     histories = [[1, 7, 12], [], [0, 5, 14, 3, 8, 10], [2, 6, 11], [4, 9, 13, 1, 7, 12]]
     seeds = torch.tensor([5, 5, 9, 2**40, -3])
-    for drafter in (NoDraft(), SmallModelDraft(a_model(1), 8, samples=True)):
+    for drafter in (NoDraft(), SmallModelDraft(a_model(1), 8, rule=Sampling())):
         engine = BeamEngine(model, catalog, drafter, Sampling(), width)
         together = engine.search(requests(histories, seeds))
         for row, own in enumerate(histories):

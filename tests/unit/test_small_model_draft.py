@@ -12,6 +12,7 @@ from pipeline.generative.code_tree import NONE
 from pipeline.generative.drafters import NoDraft, Requests
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.recommender import make_recommender
+from pipeline.generative.sampling import Sampling
 from pipeline.generative.session import Histories, Session
 from pipeline.generative.small_model_draft import SmallModelDraft
 from pipeline.generative.trie_tensors import trie_tensors
@@ -141,7 +142,7 @@ def test_drafts_are_the_small_models_own_beams_with_its_sums():
     beams = root_beams(3, LEVELS, torch.device("cpu"))
     session = Session(small, batch.histories)
     draft = (
-        SmallModelDraft(small, 8, 3, samples=True)
+        SmallModelDraft(small, 8, 3, Sampling())
         .begin(batch, catalog)
         .propose(session, beams, catalog)
     )
@@ -177,7 +178,7 @@ def test_beams_of_different_depths_are_read_from_their_first_codes_on():
     paths = torch.from_numpy(codes[:8].reshape(4, 2, LEVELS)).long()
     nodes = torch.zeros(4, 2, dtype=torch.int64)
     beams = Beams(paths, torch.tensor([3, 1, 2, 4]), scores, nodes, nodes)
-    proposer = SmallModelDraft(small, 6, 3, samples=True).begin(batch, catalog)
+    proposer = SmallModelDraft(small, 6, 3, Sampling()).begin(batch, catalog)
     for _ in range(2):  # the second time the histories are there already
         draft = proposer.propose(Session(small, batch.histories), beams, catalog)
         assert draft.log_q is not None
