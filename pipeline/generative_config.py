@@ -146,7 +146,7 @@ class RecommendationSettings(Settings):
     """`make recommend`: the best items for every user."""
 
     # See `pipeline.generative.methods`. The first six give the lists of the recommender's own beam
-    # search; the next four sample; nezha's are of its draft head; the others find new items too.
+    # search; the next five sample; nezha's are of its draft head; the others find new items too.
     method: Literal[
         "beam",
         "exhaustive",
@@ -157,6 +157,7 @@ class RecommendationSettings(Settings):
         "sampled_beam",
         "sampled_exhaustive",
         "sampled_drafts",
+        "sampled_head_draft",
         "atspeed_r",
         "nezha",
         "specgr",

@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.generative.beams import Beams, Draft, Level, chosen_by, joint_scores
+from pipeline.generative.beams import Beams, Draft, Level, joint_scores
 from pipeline.generative.code_tree import NONE
+from pipeline.generative.draft_ranking import Ranking
 from pipeline.generative.drafters import Requests, all_children, most_levels
-from pipeline.generative.noise import longer_keys, path_keys
 from pipeline.generative.placeholder_head import PlaceholderHead
 from pipeline.generative.session import Session
 from pipeline.generative.trie_tensors import TrieTensors
@@ -29,6 +29,7 @@ class HeadDraft:
         width: int,
         most_first: int = 512,
         rule: Rule | None = None,
+        kept: int | None = None,
     ) -> None:
         """The arguments.
 
@@ -37,10 +38,11 @@ class HeadDraft:
             width: drafted nodes of every level.
             most_first: codes that are scored in the first call, or none.
             rule: that will verify; strict if it is not told.
+            kept: K, see `Ranking`.
         """
-        self.head, self.width, self.most_first = head, width, most_first
-        self.rule = rule or StrictTopK()
-        assert not self.rule.needs_q, "nobody knows what the head thinks of its drafts"
+        self.head, self.most_first = head, most_first
+        self.ranking = Ranking(rule or StrictTopK(), width, kept)
+        assert not self.ranking.rule.needs_q, "nobody knows what the head thinks of its drafts"
 
     def begin(self, requests: Requests, trie: TrieTensors) -> "HeadProposer":
         """See `Drafter`."""
@@ -68,9 +70,9 @@ class HeadProposer:
         self._seeds = self._seeds[rows]
 
     def _drafted(self, session: Session, beams: Beams, trie: TrieTensors) -> Draft:
-        head, rule = self._drafter.head, self._drafter.rule
+        head, ranking = self._drafter.head, self._drafter.ranking
         states = self._states(session, beams)
-        keys = path_keys(self._seeds, beams.codes, beams.depth)
+        drafted = ranking.begin(self._seeds, beams)
         scores, nodes = beams.scores, beams.nodes
         levels: list[Level] = []
         users = torch.arange(len(beams.depth), device=beams.depth.device)
@@ -80,8 +82,7 @@ class HeadProposer:
             log_probs = head.log_probs(level, states, placeholders)
             children = trie.children(nodes)
             joint = joint_scores(scores, log_probs, children, trie)
-            order = rule.draft_order(joint, keys).flatten(1)
-            choice = chosen_by(order, joint, self._drafter.width)
+            choice, drafted = ranking.choose(joint, drafted)
             is_real = choice.scores > -torch.inf
             is_real &= (beams.depth + number < trie.levels - 1)[:, None]
             flat = choice.rows * trie.num_codes + choice.codes
@@ -90,7 +91,6 @@ class HeadProposer:
             levels.append(Level(choice.codes, choice.rows, nodes, is_real))
             rows = choice.rows[..., None].expand(-1, -1, states.shape[2])
             states = head.advance(level, states.gather(1, rows), choice.codes)
-            keys = longer_keys(keys.gather(1, choice.rows), choice.codes)
         return Draft(levels)
 
     def _states(self, session: Session, beams: Beams) -> torch.Tensor:

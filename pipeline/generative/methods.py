@@ -145,8 +145,8 @@ def _head(parts: Parts) -> PlaceholderHead:
     return load_placeholder_head(parts.folder_of("recommender") / "head", parts.model.device)
 
 
-def _head_draft(parts: Parts, rule: Rule) -> Drafter:
-    return HeadDraft(_head(parts), parts.settings.draft_beams, rule=rule)
+def _head_draft(parts: Parts) -> Drafter:
+    return HeadDraft(_head(parts), parts.settings.draft_beams)
 
 
 def _retriever_draft(parts: Parts) -> Drafter:
@@ -156,13 +156,26 @@ def _retriever_draft(parts: Parts) -> Drafter:
     return RetrieverDraft(retriever, leaves_of(parts.items, device), parts.settings.specgr.drafted)
 
 
-def _small_model(parts: Parts, rule: Rule) -> Search:
+def _small_model(parts: Parts, rule: Rule, kept: int | None = None) -> Search:
     model = load_recommender(parts.folder_of(_DRAFTER) / "drafter", parts.model.device)
-    return verified(parts, SmallModelDraft(model, parts.settings.draft_beams, rule=rule), rule)
+    draft = SmallModelDraft(model, parts.settings.draft_beams, rule=rule, kept=kept)
+    return verified(parts, draft, rule)
 
 
-def _common_noise(parts: Parts) -> Rule:
-    return CommonNoise(parts.settings.temperature)
+def _sampled(parts: Parts, drafter: Drafter) -> Search:
+    return verified(parts, drafter, CommonNoise(parts.settings.temperature))
+
+
+def _sampled_drafts(parts: Parts) -> Search:
+    own = parts.settings
+    return _small_model(parts, CommonNoise(own.temperature), own.beams)
+
+
+def _sampled_head_draft(parts: Parts) -> Search:
+    own, rule = parts.settings, CommonNoise(parts.settings.temperature)
+    return verified(
+        parts, HeadDraft(_head(parts), own.draft_beams, rule=rule, kept=own.beams), rule
+    )
 
 
 METHODS: dict[str, Method] = {
@@ -173,14 +186,10 @@ METHODS: dict[str, Method] = {
     # The same, drafted by a small model that was trained to foretell the beams (AtSpeed-S).
     "atspeed_s": Method(lambda parts: _small_model(parts, StrictTopK()), (_DRAFTER,)),
     # The same, drafted by NEZHA's head: no second model, and no list changes.
-    "head_draft": Method(
-        lambda parts: verified(parts, _head_draft(parts, StrictTopK()), StrictTopK())
-    ),
+    "head_draft": Method(lambda parts: verified(parts, _head_draft(parts), StrictTopK())),
     "head_and_exhaustive": Method(
         lambda parts: verified(
-            parts,
-            UnionDraft([_head_draft(parts, StrictTopK()), _exhaustive(parts)]),
-            StrictTopK(),
+            parts, UnionDraft([_head_draft(parts), _exhaustive(parts)]), StrictTopK()
         )
     ),
     # The same, drafted as whole items by the retriever that reads the recommender's own states.
@@ -188,15 +197,14 @@ METHODS: dict[str, Method] = {
         lambda parts: verified(parts, _retriever_draft(parts), StrictTopK()), (_RETRIEVER,)
     ),
     # Beams drawn by their probabilities, a level a call.
-    "sampled_beam": Method(lambda parts: verified(parts, NoDraft(), _common_noise(parts))),
+    "sampled_beam": Method(lambda parts: _sampled(parts, NoDraft())),
     # The same lists in fewer calls: whole levels of the trie are drafted where they are small.
-    "sampled_exhaustive": Method(
-        lambda parts: verified(parts, _exhaustive(parts), _common_noise(parts))
-    ),
-    # The same lists: a small model drafts by the noise that the verification draws by too.
-    "sampled_drafts": Method(lambda parts: _small_model(parts, _common_noise(parts)), (_DRAFTER,)),
-    # As published, for comparison (AtSpeed-R): fewer calls, but with more drafted than kept its
-    # lists are not those of sampling. `sampled_drafts` is the exact one.
+    "sampled_exhaustive": Method(lambda parts: _sampled(parts, _exhaustive(parts))),
+    # The same lists: drafted by the noise that beams are drawn by too.
+    "sampled_drafts": Method(_sampled_drafts, (_DRAFTER,)),
+    "sampled_head_draft": Method(_sampled_head_draft),
+    # As published, for comparison (AtSpeed-R): with more drafted than kept its lists are not those
+    # of sampling. `sampled_drafts` is the exact one.
     "atspeed_r": Method(
         lambda parts: _small_model(parts, Sampling(parts.settings.temperature)), (_DRAFTER,)
     ),

@@ -2,10 +2,10 @@
 
 import torch
 
-from pipeline.generative.beams import Beams, Choice, Draft, Level, chosen_by, joint_scores
+from pipeline.generative.beams import Beams, Choice, Draft, Level, joint_scores
 from pipeline.generative.code_tree import NONE
+from pipeline.generative.draft_ranking import Ranking
 from pipeline.generative.drafters import Requests, most_levels
-from pipeline.generative.noise import longer_keys, path_keys
 from pipeline.generative.recommender import Recommender
 from pipeline.generative.session import ROOT, Nodes, Session
 from pipeline.generative.trie_tensors import TrieTensors
@@ -25,6 +25,7 @@ class SmallModelDraft:
         draft_beams: int,
         most_levels: int = 3,
         rule: Rule | None = None,
+        kept: int | None = None,
     ) -> None:
         """The arguments.
 
@@ -33,9 +34,10 @@ class SmallModelDraft:
             draft_beams: N, drafted nodes of every level.
             most_levels: gamma, levels drafted for one call of the large model.
             rule: that will verify; strict if it is not told.
+            kept: K, see `Ranking`.
         """
-        self.model, self.draft_beams, self.most_levels = model, draft_beams, most_levels
-        self.rule = rule or StrictTopK()
+        self.model, self.most_levels = model, most_levels
+        self.ranking = Ranking(rule or StrictTopK(), draft_beams, kept)
 
     def begin(self, requests: Requests, trie: TrieTensors) -> "SmallModelProposer":
         """See `Drafter`."""
@@ -62,14 +64,14 @@ class SmallModelProposer:
             return Draft([])
         hidden, first = self._read(beams)
         scores, nodes = beams.scores, beams.nodes
-        keys = path_keys(self._seeds, beams.codes, beams.depth)
+        drafted = drafter.ranking.begin(self._seeds, beams)
         levels, log_q = [], []
         for number in range(1, count + 1):
             depth = beams.depth + number  # of the codes that are drafted
             children = trie.children(nodes)
             log_probs = drafter.model.log_probs(hidden, (depth - 1).clamp(max=trie.levels - 1))
             joint = joint_scores(scores, log_probs, children, trie)
-            choice = self._choose(joint, keys)
+            choice, drafted = drafter.ranking.choose(joint, drafted)
             level = _level(choice, children, depth < trie.levels)
             levels.append(level)
             log_q.append(joint)
@@ -77,8 +79,7 @@ class SmallModelProposer:
                 hidden, first = self._extend(level, first, depth.clamp(max=trie.levels))
                 scores = choice.scores.masked_fill(~level.is_real, -torch.inf)
                 nodes = level.nodes
-                keys = longer_keys(keys.gather(1, level.parents), level.codes)
-        return Draft(levels, log_q if drafter.rule.needs_q else None)
+        return Draft(levels, log_q if drafter.ranking.rule.needs_q else None)
 
     def narrow(self, rows: torch.Tensor) -> None:
         """See `Proposer`."""
@@ -102,12 +103,6 @@ class SmallModelProposer:
         parents = level.parents + first if first != ROOT else torch.full_like(level.parents, ROOT)
         hidden, firsts = self._session.hidden_of([Nodes(level.codes, parents, depth)])
         return hidden[0], firsts[0]
-
-    def _choose(self, joint: torch.Tensor, keys: torch.Tensor) -> Choice:
-        """N continuations of `joint` (users, n, codes); keys are of the n paths."""
-        room = min(self._drafter.draft_beams, joint[0].numel())
-        order = self._drafter.rule.draft_order(joint, keys)
-        return chosen_by(order.flatten(1), joint, room)
 
 
 def _paths(beams: Beams) -> list[Nodes]:

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from pipeline.generative.noise import gumbel, keys_of, uniform
+from pipeline.generative.noise import gumbel, keys_of, longer_keys, path_keys, uniform
 
 
 def test_numbers_are_uniform_and_not_alike():
@@ -34,3 +34,26 @@ def test_the_largest_with_gumbel_noise_is_a_draw():
     drawn = (p.log() + gumbel(torch.arange(40000), 4)).argmax(1)
     expected = 40000 * p
     assert ((drawn.bincount(minlength=4) - expected) ** 2 / expected).sum() < 16.3  # p = 0.001
+
+
+def test_keys_of_paths_follow_from_their_codes_wherever_they_stand():
+    codes = torch.cartesian_prod(*[torch.arange(4)] * 3).expand(3, -1, -1)
+    seeds = torch.tensor([5, 6, -5])
+    whole = path_keys(seeds, codes, torch.tensor([3, 3, 3]))
+    assert len(whole.unique()) == 3 * 64
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
+    moved = path_keys(seeds[[2, 0]], codes[[2, 0]][:, order], torch.tensor([3, 3]))
+    assert torch.equal(moved, whole[[2, 0]][:, order])
+    ragged = path_keys(seeds, codes, torch.tensor([2, 0, 7]))  # who is done may count on
+    assert torch.equal(ragged[1], seeds[[1]].expand(64))
+    assert torch.equal(ragged[2], whole[2])
+    assert torch.equal(longer_keys(ragged[0], codes[0, :, 2]), whole[0])
+    assert len(torch.cat([whole[0], ragged[0].unique(), seeds]).unique()) == 64 + 16 + 3
+
+
+def test_noise_below_one_path_tells_nothing_of_that_below_another():
+    paths = path_keys(torch.arange(400), torch.arange(20).expand(400, -1)[..., None], torch.ones(1))
+    drawn = uniform(keys_of(paths, 1), 5)
+    assert drawn.shape == (400, 20, 5)
+    own = torch.cat([drawn.flatten(1), uniform(keys_of(torch.arange(400), 1), 20)], 1)
+    assert np.abs(np.corrcoef(own.numpy().T) - np.eye(120)).max() < 0.25

@@ -8,6 +8,7 @@ import torch
 
 from pipeline.generative.beam_engine import BeamEngine
 from pipeline.generative.beams import chosen_by
+from pipeline.generative.common_noise import CommonNoise
 from pipeline.generative.drafters import NoDraft, Requests
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.noise import gumbel, path_keys
@@ -174,13 +175,14 @@ def test_lists_are_sorted_and_what_may_not_be_is_nothing():
     assert (nothing.scores == -torch.inf).all()
 
 
+@pytest.mark.parametrize("rule", [Sampling(), CommonNoise()])
 @pytest.mark.parametrize("drafter", [None, 1, 2])
-def test_single_draws_of_whole_ids_follow_the_model(catalog, drafter):
+def test_single_draws_of_whole_ids_follow_the_model(catalog, drafter, rule):
     """K = N = 1: the ids that 6,000 users get, against products of the model's probabilities."""
     model = a_model(0)
-    draft = NoDraft() if drafter is None else SmallModelDraft(a_model(drafter), 1, rule=Sampling())
+    draft = NoDraft() if drafter is None else SmallModelDraft(a_model(drafter), 1, rule=rule)
     batch = requests([[1, 7, 12]] * 6000, torch.arange(6000))
-    found = BeamEngine(model, catalog, draft, Sampling(), 1).search(batch)
+    found = BeamEngine(model, catalog, draft, rule, 1).search(batch)
     expected = id_probabilities(model, catalog, batch)
     place = (found.codes[:, 0] * torch.tensor([25, 5, 1])).sum(1)
     value, most = chi_square(place.bincount(minlength=125).numpy(), expected)
