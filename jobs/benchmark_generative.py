@@ -68,20 +68,25 @@ def run(config: RunConfig, store: Store) -> None:
         "items": len(inputs.codes),
         "popular": quality_of(popular, events, config.seed),
         "arms": [
-            as_record(name, width, lists, found[BASE, width], events, config.seed)
+            as_record(name, width, lists, found[same_as(name), width], events, config.seed)
             for (name, width), lists in found.items()
         ],
         "speeds": speeds_of(spent),
         "relations": relations(study),
         "seconds": round(time.monotonic() - began),
     }
-    strict = [name for name, arm in ARMS.items() if arm.is_strict]
+    strict = [name for name, arm in ARMS.items() if arm.same_as == BASE]
     gain = study.gain(found["NEZHA", own.widths[-1]], found[BASE, own.widths[-1]], 10, True)
     benchmark["ratios"] = ratios(benchmark, own.widths, strict, gain)
     plan.write_json("benchmark.json", benchmark, len(benchmark["arms"]))
     for line in lines(benchmark):
         print(line)
     print(json.dumps(benchmark["ratios"]))
+
+
+def same_as(name: str) -> str:
+    """The arm whose lists those of an arm are held against."""
+    return ARMS[name].same_as or BASE if name in ARMS else BASE
 
 
 def _train(config: RunConfig, store: Store) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from jobs.generative_measurement import Ready
+from jobs.generative_summary import BASE
 from jobs.train_recommender import DATASET, MODEL, Inputs
 from pipeline.config import RunConfig
 from pipeline.generative.item_trie import ItemTrie
@@ -35,25 +36,24 @@ class Arm:
     method: str  # of `pipeline.generative.methods`
     changes: Mapping[str, Any] = field(default_factory=dict)  # of `recommendation`
     reads: str = ""  # dataset that stands in for the run's own drafter or retriever
-    is_strict: bool = False  # its lists are to be those of beam search
-    may_be_cold: bool = False  # it drafts items that nobody has liked yet
+    same_as: str = ""  # arm whose lists are to be its own, to the last item
 
 
 ARMS = {
     "beam": Arm("beam"),
-    "exhaustive": Arm("exhaustive", is_strict=True),
-    "small model": Arm("atspeed_s", reads=SFT, is_strict=True),
-    "AtSpeed-S": Arm("atspeed_s", reads=ALIGNED_S, is_strict=True),
-    "head drafts": Arm("head_draft", is_strict=True),
-    "head + exhaustive": Arm("head_and_exhaustive", is_strict=True),
+    "exhaustive": Arm("exhaustive", same_as=BASE),
+    "small model": Arm("atspeed_s", reads=SFT, same_as=BASE),
+    "AtSpeed-S": Arm("atspeed_s", reads=ALIGNED_S, same_as=BASE),
+    "head drafts": Arm("head_draft", same_as=BASE),
+    "head + exhaustive": Arm("head_and_exhaustive", same_as=BASE),
+    "retriever drafts": Arm("retriever_draft", reads=CONTENT, same_as=BASE),
     "sampled beam": Arm("sampled_beam"),
+    "sampled drafts": Arm("sampled_drafts", reads=ALIGNED_S, same_as="sampled beam"),
     "AtSpeed-R": Arm("atspeed_r", reads=ALIGNED_R),
     "NEZHA": Arm("nezha"),
-    "SpecGR": Arm("specgr", reads=CONTENT, may_be_cold=True),
-    "SpecGR, cold only": Arm(
-        "specgr", {"specgr": {"cold_only": True}}, reads=CONTENT, may_be_cold=True
-    ),
-    "SpecGR++": Arm("specgr_plus", reads=ENCODER, may_be_cold=True),
+    "SpecGR": Arm("specgr", reads=CONTENT),
+    "SpecGR, cold only": Arm("specgr", {"specgr": {"cold_only": True}}, reads=CONTENT),
+    "SpecGR++": Arm("specgr_plus", reads=ENCODER),
 }
 FREE = {
     "beam, free": Arm("beam", {"constrained": False}),

@@ -91,8 +91,8 @@ Told = tuple[bool, dict[str, Any]]
 def _strict_is_beam_search(study: Study) -> Told:
     figures = {}
     for (name, width), lists in study.found.items():
-        if name in ARMS and ARMS[name].is_strict:
-            base = study.found[BASE, width]
+        if name in ARMS and ARMS[name].same_as:
+            base = study.found[ARMS[name].same_as, width]
             unlike = (lists.items != base.items).any(1)
             gap = np.abs(lists.scores - base.scores)[unlike]
             gap = float(gap[np.isfinite(gap)].max(initial=0))
@@ -198,7 +198,7 @@ def _rises(values: Sequence[float]) -> bool:
 
 
 _RELATIONS: tuple[tuple[str, Callable[[Study], Told]], ...] = (
-    ("strict lists are beam search's", _strict_is_beam_search),
+    ("strict lists are those without drafts, beam search's or sampled", _strict_is_beam_search),
     ("calls fall with drafted beams, and rise with kept ones", _drafts_and_beams),
     ("a drafter aligned on the model's beams saves more calls", _alignment),
     ("with 40 drafted, strict accepts more at K10, sampling at K20", _strict_and_relaxed),

@@ -50,12 +50,12 @@ def rows_of(events: Measured) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def as_record(
     name: str, width: int, lists: Lists, base: Lists, events: Measured, seed: int
 ) -> dict[str, Any]:
-    """One arm at one width, beside beam search; means are over users."""
+    """One arm at one width, beside the lists `base` of another; means are over users."""
     return {
         "arm": name,
         "beams": width,
         "quality": quality_of(lists.items, events, seed),
-        "unlike_beam": int((lists.items != base.items).any(1).sum()),
+        "unlike": int((lists.items != base.items).any(1).sum()),
         "calls": round(float(lists.calls.mean()), 3),
         "nodes": round(float(lists.scored.mean()), 1),
         "accepted": round(float(lists.accepted.mean()), 2),

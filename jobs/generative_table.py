@@ -24,7 +24,7 @@ def lines(benchmark: Mapping[str, Any]) -> Iterator[str]:
     )
     yield ""
     yield from _quality(benchmark)
-    yield "In brackets 95 % of resamples over users. Who is missing has beam's lists, all of them."
+    yield "In brackets 95 % of resamples over users. Who lacks has beam's or sampled ones."
     yield ""
     yield from _costs(benchmark)
     yield "To beam: median ratio of times on the same users one at a time; of the best batches."
@@ -44,12 +44,12 @@ def lines(benchmark: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _quality(benchmark: Mapping[str, Any]) -> Iterator[str]:
-    """A block for each kind of event; lists that are beam search's to the last item stand once."""
+    """A block for each kind of event; lists that are another arm's to the last item stand once."""
     yield _QUALITY_HEAD
     for kind in KINDS:
         yield _quality_line("", "popularity", kind, benchmark["popular"][kind])
         for record in benchmark["arms"]:
-            if record["arm"] == BASE or record["unlike_beam"]:
+            if record["arm"] == BASE or record["unlike"]:
                 yield _quality_line(record["beams"], record["arm"], kind, record["quality"][kind])
 
 

@@ -44,9 +44,12 @@ def run(config: RunConfig, store: Store) -> None:
     """
     from jobs.preflight import check_inputs
     from jobs.recommendation_examples import examples
+    from pipeline.withdrawn import withdrawn_ids
 
     check_inputs(config, writes_texts=config.semantic_ids.content == "knowledge")
     _check_earlier(config)
+    if config.recommendation.withdrawn is not None:
+        withdrawn_ids(config.recommendation.withdrawn)
     missed: list[UserError] = []
     stages = stages_of(config)
     for number, name in enumerate(stages, 1):

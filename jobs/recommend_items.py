@@ -154,7 +154,14 @@ def require_own_model(config: RunConfig, store: Store, inputs: Inputs) -> None:
     found = codes_hash(inputs.item_ids[: len(codes)], codes)
     if made.facts.get(CODES_HASH) != found:
         raise DataError(f"{where} was trained on other semantic IDs than there are now; {again}")
-    until = made.settings.get("recommender", {}).get("until")
+    trained = made.settings.get("recommender", {})
+    length = trained.get("history_length", config.recommender.history_length)
+    if length != config.recommender.history_length:
+        raise DataError(
+            f"{where} was trained on histories of {length} items, but recommender.history_length "
+            f"is {config.recommender.history_length}; {again}"
+        )
+    until = trained.get("until")
     if until != config.recommender.until:
         raise DataError(
             f"{where} was trained on events up to the split {until!r}, but recommender.until is "

@@ -224,7 +224,7 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     run: RunName
-    seed: Annotated[int, Field(ge=0)] = 2026
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 2026
     artifacts: Location = Path("artifacts")  # of an object store: .cache/working/ is a copy
     catalog: CatalogSettings
     embeddings: EmbeddingSettings = EmbeddingSettings()
@@ -276,6 +276,23 @@ class RunConfig(Settings):
             raise ValueError(
                 "ctr.controls names recommendations, which must not know a CTR row; set "
                 "recommender.until to knowledge and recommendation.history to past"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_method_has_its_models(self) -> "RunConfig":
+        method, tower = self.recommendation.method, self.retriever.tower
+        towers = {"specgr": "content", "retriever_draft": "content", "specgr_plus": "encoder"}
+        if towers.get(method, tower) != tower:
+            raise ValueError(
+                f"recommendation.method {method} needs a retriever of the other kind; set "
+                f"retriever.tower to {towers[method]}"
+            )
+        reads_head = method == "nezha" or "head" in method
+        if reads_head and not self.recommender.placeholder_weight:
+            raise ValueError(
+                f"recommendation.method {method} needs NEZHA's head, which "
+                "recommender.placeholder_weight 0 leaves out; set it above 0"
             )
         return self
 

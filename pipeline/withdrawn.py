@@ -31,15 +31,7 @@ def read_withdrawn(location: Path | str | None, item_ids: pa.Array) -> np.ndarra
     """
     if location is None:
         return np.empty(0, np.int64)
-    file = local_copy(location)
-    if not file.is_file():
-        raise DataError(f"{_KEY}: {location} does not exist; correct the path or remove the key")
-    remedy = f"correct {_KEY} or write the file anew"
-    raw = read_columns(
-        file, {_COLUMN: f"rename the column that has the ids, or {remedy}"}, _KEY, remedy
-    )
-    named = pc.unique(as_ids(raw[_COLUMN], f"{file}, column {_COLUMN}")).drop_null()
-    named = named.filter(pc.not_equal(pc.utf8_trim_whitespace(named), ""))
+    named = withdrawn_ids(location)
     rows = pc.index_in(named, value_set=item_ids)
     if rows.null_count:
         unknown = named.filter(pc.is_null(rows))
@@ -48,3 +40,20 @@ def read_withdrawn(location: Path | str | None, item_ids: pa.Array) -> np.ndarra
             *(_KEY, len(unknown), len(named), location, unknown[:3].to_pylist()),
         )
     return np.sort(rows.drop_null().to_numpy()).astype(np.int64)
+
+
+def withdrawn_ids(location: Path | str) -> pa.Array:
+    """The ids that the table at `location` names, each once.
+
+    Raises:
+        DataError: there is no such file, or it is no table with a column item_id.
+    """
+    file = local_copy(location)
+    if not file.is_file():
+        raise DataError(f"{_KEY}: {location} does not exist; correct the path or remove the key")
+    remedy = f"correct {_KEY} or write the file anew"
+    raw = read_columns(
+        file, {_COLUMN: f"rename the column that has the ids, or {remedy}"}, _KEY, remedy
+    )
+    named = pc.unique(as_ids(raw[_COLUMN], f"{file}, column {_COLUMN}")).drop_null()
+    return named.filter(pc.not_equal(pc.utf8_trim_whitespace(named), ""))

@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -115,7 +116,7 @@ def load_placeholder_head(folder: Path, device: torch.device | str = "cpu") -> P
     try:
         head = PlaceholderHead(**json.loads((folder / _SHAPE).read_text()))
         load_model(head, str(folder / _WEIGHTS))
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{folder} holds no usable draft head ({error}); move it away and run again"
         ) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import AutoConfig, AutoModel, LlamaConfig, PreTrainedModel
@@ -156,7 +157,7 @@ def load_recommender(folder: Path, device: torch.device | str = "cpu") -> Recomm
         stack = AutoModel.from_config(config, attn_implementation="sdpa")
         model = Recommender(stack, **shape)
         load_model(model, str(folder / _WEIGHTS))
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{folder} holds no usable recommender ({error}); move it away and run again"
         ) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import normalize
@@ -142,7 +143,7 @@ def load_retriever(folder: Path, device: torch.device | str = "cpu") -> Retrieve
         vectors = tensors.pop("vectors")
         tower = make(**shape).to(device)
         tower.load_state_dict({key.removeprefix("tower."): own for key, own in tensors.items()})
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{folder} holds no usable retriever ({error}); move it away and run again"
         ) from error

@@ -130,7 +130,7 @@ class _Proposer:
             session.open()
             scores = self._leaves.of_items(self._retriever.scores(session))
             if trie.excluded is not None:
-                scores = scores.masked_fill(trie.excluded, -torch.inf)
+                scores = scores.masked_fill(trie.excluded[:, trie.first_leaf :], -torch.inf)
             self._scores = scores
         wanted = self._scores.masked_fill(~below(beams, self._leaves), -torch.inf)
         candidates = best_candidates(wanted, self._most)

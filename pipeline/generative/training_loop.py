@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
 
@@ -80,8 +81,9 @@ def fit(
         trained, lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
     run, best = Fit(), _copy(module)
-    if checkpoint is not None and checkpoint.exists():
-        run, best = _resume(checkpoint, module, optimizer)
+    stored = _stored(checkpoint, name)
+    if stored is not None:
+        run, best = _resume(stored, module, optimizer)
         log.info("%s: goes on after epoch %d", name, run.epochs)
     elif evaluate is not None:
         run.start = _figure(module, evaluate)
@@ -162,18 +164,33 @@ def _store(
     write_atomically(path, save(tensors, {_NOTE: json.dumps(asdict(run))}))
 
 
+class _Stored(NamedTuple):
+    run: Fit
+    tensors: dict[str, torch.Tensor]
+
+
+def _stored(path: Path | None, name: str) -> _Stored | None:
+    """What `_store` wrote; None if there is nothing, or if it is damaged, which is told."""
+    if path is None or not path.exists():
+        return None
+    data = path.read_bytes()
+    try:
+        tensors = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return _Stored(Fit(**json.loads(header["__metadata__"][_NOTE])), tensors)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        log.warning("%s: %s is damaged (%s), so training begins anew", name, path, error)
+        return None
+
+
 def _resume(
-    path: Path,
+    stored: _Stored,
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> tuple[Fit, dict[str, torch.Tensor]]:
-    """What `_store` wrote, into `module` and `optimizer`."""
-    data = path.read_bytes()
-    tensors = load(data)
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    run = Fit(**json.loads(header["__metadata__"][_NOTE]))
+    """Put what was stored into `module` and `optimizer`; the training so far and its best."""
     parts: dict[str, dict[str, torch.Tensor]] = {"now": {}, "best": {}, "optimizer": {}}
-    for name, value in tensors.items():
+    for name, value in stored.tensors.items():
         part, _, rest = name.partition("/")
         parts[part][rest] = value
     module.load_state_dict(parts["now"])
@@ -182,4 +199,4 @@ def _resume(
         number, _, key = name.partition("/")
         state.setdefault(int(number), {})[key] = value
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-    return run, parts["best"]
+    return stored.run, parts["best"]

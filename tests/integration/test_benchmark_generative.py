@@ -109,10 +109,11 @@ def test_every_arm_is_measured_at_both_widths_and_strict_ones_are_beam_search(be
     assert set(arms) == {(name, width) for name in ARMS | FREE for width in (5, 10)} | wide
     assert benchmark["relations"][0]["holds"], benchmark["relations"][0]
     for (name, width), own in arms.items():
-        if name in ARMS and ARMS[name].is_strict:
-            assert own["unlike_beam"] == 0
-            assert own["quality"] == arms["beam", width]["quality"]
-            assert own["calls"] < LEVELS == arms["beam", width]["calls"]
+        if name in ARMS and ARMS[name].same_as:
+            base = arms[ARMS[name].same_as, width]
+            assert own["unlike"] == 0
+            assert own["quality"] == base["quality"]
+            assert own["calls"] < LEVELS == base["calls"]
         if name not in FREE:
             assert own["valid_share"] == 1.0
     assert arms["NEZHA", 5]["calls"] == 1

@@ -92,3 +92,29 @@ def test_error_rows_of_a_stage_stop_no_other_and_are_told_at_the_end(run):
 def test_a_stage_that_fails_is_the_last(run):
     code, begun = run("train_recommender", DataError("nobody likes anything"))
     assert (code, begun[-1]) == (3, "train_recommender")
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"recommendation": {"method": "specgr_plus"}}, "set retriever.tower to encoder"),
+        (
+            {"recommendation": {"method": "specgr"}, "retriever": {"tower": "encoder"}},
+            "set retriever.tower to content",
+        ),
+        (
+            {"recommendation": {"method": "nezha"}, "recommender": {"placeholder_weight": 0.0}},
+            "set it above 0",
+        ),
+    ],
+)
+def test_a_method_without_its_models_is_refused_before_anything_is_made(
+    run, capsys, sections, told
+):
+    assert run(**sections) == (2, [])
+    assert told in capsys.readouterr().err
+
+
+def test_a_withdrawn_table_that_is_not_there_is_refused_before_anything_is_made(run, tmp_path):
+    gone = str(tmp_path / "gone.csv")
+    assert run(recommendation={"withdrawn": gone}) == (3, [])

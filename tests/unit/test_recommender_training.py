@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, DataError
 from pipeline.generative.event_log import NO_ITEM, EventLog
 from pipeline.generative.packed_placeholders import NO_CUT
 from pipeline.generative.placeholder_head import make_placeholder_head
-from pipeline.generative.recommender import make_recommender
+from pipeline.generative.recommender import load_recommender, make_recommender
 from pipeline.generative.recommender_training import (
     HeldOut,
     draw_cuts,
@@ -205,3 +205,20 @@ def test_a_loss_that_is_no_number_is_an_error():
     module = Slope()
     with pytest.raises(ConfigError, match="slope: the loss is no longer a number"):
         fit(module, lambda _: iter([module.weight.sum() / 0]), lambda: 0.0, TRAINING, None, "slope")
+
+
+def test_a_damaged_checkpoint_is_told_and_training_begins_anew(tmp_path, caplog):
+    place = tmp_path / "at.safetensors"
+    _, expected = trained(place, epochs=2)
+    place.write_bytes(place.read_bytes()[:-9])
+    _, run = trained(place, epochs=2)
+    assert "is damaged" in caplog.text
+    assert run.losses == expected.losses
+
+
+def test_a_truncated_model_is_named(tmp_path):
+    make_recommender(SETTINGS, LEVELS, CODES, 0).save(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(DataError, match="holds no usable recommender"):
+        load_recommender(tmp_path)

@@ -1,3 +1,5 @@
+from itertools import count
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,6 +9,7 @@ from jobs import assign_semantic_ids, train_recommender, train_retriever
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.generative import retriever_encoder_training
 from pipeline.generative.event_log import as_histories
 from pipeline.generative.recommender import load_recommender
 from pipeline.generative.retriever import ContentTower, EncoderTower, load_retriever
@@ -111,7 +114,9 @@ def test_a_content_tower_leaves_the_recommender_alone(config, store):
     assert store.require("retriever") == manifest
 
 
-def test_an_encoder_tower_comes_with_its_own_recommender(config, store):
+def test_an_encoder_tower_comes_with_its_own_recommender(config, store, monkeypatch):
+    rising = count()  # fifty of so few items are all: no epoch would be better than another
+    monkeypatch.setattr(retriever_encoder_training, "recall", lambda *_: float(next(rising)))
     folder = train(with_tower(config, tower="encoder"), store)
     retriever = load_retriever(folder)
     assert isinstance(retriever.tower, EncoderTower)
