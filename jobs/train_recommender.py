@@ -145,7 +145,7 @@ def stopping_events(inputs: Inputs, config: RunConfig) -> HeldOut:
     most = config.recommender.history_length
     found = held_out(inputs.log, split, inputs.is_warm, most, config.seed)
     if not len(found):
-        log.warning("nobody likes a known item in the split %s: nothing tells when to stop", split)
+        log.warning("nobody likes a known item in the split %s: it cannot tell when to stop", split)
     return found
 
 

@@ -163,5 +163,6 @@ def _stage(
         warm = lessons.warm_on(users.device)
         return recall(users, items(), targets.to(users.device), warm)
 
+    judge = evaluate if len(lessons.stop_by) else None
     place = checkpoint and checkpoint.with_stem(f"{checkpoint.stem}-stage{number}")
-    return fit(both, losses, evaluate, training, place, f"retriever, stage {number}")
+    return fit(both, losses, judge, training, place, f"retriever, stage {number}")

@@ -89,7 +89,8 @@ def train_content_tower(
     def evaluate() -> float:
         return recall(tower.users(states), tower.items(content), targets, is_warm)
 
-    fitted = fit(tower, losses, evaluate, settings.training, checkpoint, "retriever")
+    judge = evaluate if len(held) else None
+    fitted = fit(tower, losses, judge, settings.training, checkpoint, "retriever")
     return Retriever(tower, tower.all_items(content)), fitted
 
 

@@ -287,6 +287,19 @@ def test_an_encoder_training_that_was_killed_ends_as_it_would_have(tmp_path):
     assert torch.equal(again.vectors, whole.vectors)
 
 
+NOBODY = HeldOut(np.zeros((0, 4), np.int64), np.zeros(0, np.int64))
+
+
+@pytest.mark.parametrize("tower", ["content", "encoder"])
+def test_without_held_out_events_the_last_epoch_counts(tower):
+    own, settings = replace(lessons(8), stop_by=NOBODY), content_settings(max_epochs=3)
+    if tower == "content":
+        stages = [train_content_tower(a_model(), circle(), own, settings)[1]]
+    else:
+        stages = train_encoder_tower(a_model(), own, settings, None).stages
+    assert {(run.best_epoch, run.epochs) for run in stages} == {(3, 3)}
+
+
 def test_histories_of_one_item_teach_the_encoder_codes_only():
     own = lessons(4)
     rows = np.arange(4) * 8
@@ -295,7 +308,7 @@ def test_histories_of_one_item_teach_the_encoder_codes_only():
     )
     single = Lessons(
         train,
-        HeldOut(np.zeros((0, 4), np.int64), np.zeros(0, np.int64)),
+        NOBODY,
         *(getattr(own, n) for n in ("codes", "is_warm", "most", "seed")),
     )
     settings = RetrieverSettings(
