@@ -186,13 +186,15 @@ def test_ranking_loss_is_over_warm_items_and_takes_popularity_off():
 
 
 def test_recall_counts_targets_among_the_fifty_nearest_warm_items():
-    items = torch.zeros(80, 2)
-    items[:, 0] = torch.linspace(1, 0, 80)
-    is_warm = torch.ones(80, dtype=torch.bool)
+    items = torch.zeros(300, 2)
+    items[:, 0] = torch.linspace(1, 0, 300)
+    is_warm = torch.ones(300, dtype=torch.bool)
     is_warm[:10] = False
     users = torch.tensor([[1.0, 0.0]]).expand(3, 2)
     assert recall(users, items, torch.tensor([10, 59, 60]), is_warm) == pytest.approx(2 / 3)
     assert recall(users[:0], items, torch.zeros(0, dtype=torch.int64), is_warm) == 0
+    is_warm[50:] = False  # 40 are left
+    assert recall(users, items, torch.tensor([10, 19, 20]), is_warm) == pytest.approx(2 / 3)
 
 
 def circle():

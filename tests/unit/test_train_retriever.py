@@ -24,7 +24,7 @@ from pipeline.schemas import EMBEDDINGS, FEATURES, INTERACTIONS, ITEMS, USERS
 from pipeline.store import Store
 
 NUM_USERS, NUM_ITEMS = 12, 40
-TRAINING = TrainingSettings(max_epochs=2, batch_size=4)
+TRAINING = TrainingSettings(max_epochs=2, batch_size=4, warm_up=0, learning_rate=1e-2)
 
 
 @pytest.fixture
