@@ -389,13 +389,13 @@ class Largest(TorchDispatchMode):
         return made
 
 
-@pytest.mark.parametrize("depths", [[2, 2, 2, 2], [0, 2, 1, 3]])
+@pytest.mark.parametrize("depths", [[2] * 16, [0, 2, 1, 3] * 4])
 def test_what_is_below_beams_takes_a_byte_per_user_and_id_at_any_depths(depths):
     world = World()
-    beams = root_beams(4, DEPTH, torch.device("cpu"))
+    beams = root_beams(16, DEPTH, torch.device("cpu"))
     beams.depth.copy_(torch.tensor(depths))
     nodes = [world.leaves.prefixes[depth, [3, 17]] for depth in depths]
-    scores = torch.tensor([[0.0, 0.0]] * 3 + [[0.0, -INF]])
+    scores = torch.tensor([[0.0, 0.0]] * 15 + [[0.0, -INF]])
     beams = replace(beams, nodes=torch.stack(nodes), scores=scores)
     with Largest() as largest:
         found = below(beams, world.leaves)
@@ -404,4 +404,4 @@ def test_what_is_below_beams_takes_a_byte_per_user_and_id_at_any_depths(depths):
         own = world.leaves.prefixes[depth].tolist()
         assert found[user].tolist() == [node in alive for node in own]
     room = world.leaves.first + len(world.leaves.codes) + 1
-    assert largest.bytes <= max(4 * room, world.leaves.prefixes.untyped_storage().nbytes())
+    assert largest.bytes <= max(16 * room, world.leaves.prefixes.untyped_storage().nbytes())
