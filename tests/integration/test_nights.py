@@ -365,7 +365,7 @@ def warm_of(table):
             r"recommender\.layers 1, recommender\.history_length 6",
         ),
         (align_drafter, {"aligned_drafter": {"loss": "sft"}}, r"aligned_drafter\.loss 'atspeed_s'"),
-        (train_retriever, {"retriever": {"tower": "encoder"}}, r"retriever\.tower 'content'"),
+        (train_retriever, {"retriever": {"dim": 8}}, r"retriever\.dim 16"),
     ],
 )
 def test_a_model_of_another_kind_than_asked_for_is_refused(folder, job, changes, complaint):
