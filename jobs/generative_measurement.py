@@ -18,7 +18,7 @@ from pipeline.generative.recommender import Recommender
 log = logging.getLogger("jobs.generative_measurement")
 
 _BATCH = 64  # events whose lists are found together
-_WARM_UP = 3  # searches before the clock starts
+_WARM_UP = 1  # searches before the clock starts
 
 
 @dataclass(frozen=True)

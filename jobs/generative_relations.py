@@ -2,7 +2,7 @@
 
 Each is told with its figures whether it holds or not. A difference of two recalls holds if its
 whole paired interval says so; one that should be none, if the interval leaves no room for a loss of
-more than `_MARGIN`.
+more than `MARGIN`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,11 @@ import numpy as np
 from jobs.generative_arms import ARMS, Arm, Workshop
 from jobs.generative_events import Measured
 from jobs.generative_measurement import Lists, find_lists
-from jobs.generative_summary import BASE, speedup
+from jobs.generative_summary import BASE, MARGIN, speedup
 from pipeline.config import RunConfig
 from pipeline.generative.list_metrics import Interval, interval, ranks_of, recall
 
 _THRESHOLDS = (-2.4, -1.8, -1.4)  # of SpecGR, nats a code
-_MARGIN = 0.03
 _EVERYTHING = -1e9  # a threshold that all reach: the retriever's own choice
 
 
@@ -131,7 +130,7 @@ def _head_is_as_good(study: Study) -> Told:
     widths = study.config.generative_benchmark.widths
     fast = {str(width): speedup(study.spent, "NEZHA", width, 1) for width in widths}
     grows = _rises(list(fast.values()))
-    return gain.low > -_MARGIN and grows, {"recall_gain": gain, "speedup": fast}
+    return gain.low > -MARGIN and grows, {"recall_gain": gain, "speedup": fast}
 
 
 def _head_invents_more(study: Study) -> Told:
@@ -184,10 +183,10 @@ def _threshold(study: Study) -> Told:
     figures["parts"] = {
         "rounds rise with the threshold": _rises(rounds),
         "acceptance falls with it": _rises(acceptance[::-1]),
-        "warm recall is kept": figures["warm_gain"].low > -_MARGIN,
+        "warm recall is kept": figures["warm_gain"].low > -MARGIN,
         "new items are found": figures["cold_gain"].low > 0,
         "leaving out what no warm item begins with helps": figures["cold_gain_of_trimming"].low > 0,
-        "on top of beams warm recall is kept": figures["warm_gain_cold_only"].low > -_MARGIN,
+        "on top of beams warm recall is kept": figures["warm_gain_cold_only"].low > -MARGIN,
         "on top of beams new items are found": figures["cold_gain_cold_only"].low > 0,
     }
     return all(figures["parts"].values()), figures

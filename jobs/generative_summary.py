@@ -10,6 +10,7 @@ from jobs.generative_measurement import Lists
 from pipeline.generative.list_metrics import Interval, interval, ndcg, ranks_of, recall
 
 BASE = "beam"
+MARGIN = 0.03  # recall that may be lost and be called none
 KINDS = ("warm", "cold", "overall")
 
 
@@ -24,7 +25,7 @@ TARGETS = (
     Target("fewer_target_calls", 1.9),
     Target("strict_speedup", 1.5),
     Target("nezha_speedup_at_widest", 5.0),
-    Target("nezha_recall_gain_at_widest", -0.01),  # the low end of its interval
+    Target("nezha_recall_gain_at_widest", -MARGIN),  # the low end of its interval
 )
 
 
