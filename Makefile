@@ -37,7 +37,7 @@ INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
 	features quality semantic-ids recommender align-drafter retriever recommend bench-generative ctr \
-	comparison report export auc bench bench-refresh bench-scale bench-fan-out sweep soak test \
+	comparison report export plan auc bench bench-refresh bench-scale bench-fan-out sweep soak test \
 	test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
@@ -120,6 +120,10 @@ report: $(INPUTS) ## stage 8: report.json and report.html
 
 export: $(INPUTS) ## features and CTR rows as npz in FuxiCTR's format, and as Parquet in Feast's
 	$(PY) -m jobs.export_features $(OPTIONS)
+
+plan: CONFIG = conf/plan.yaml
+plan: $(INSTALLED) ## what a run would cost on other machines: memory, hours, money; nothing is run
+	$(PY) -m jobs.forecast_cost $(OPTIONS)
 
 auc: CONFIG = conf/auc.yaml
 auc: $(INPUTS) ## what knowledge is worth, framework by framework, on all of MovieLens-100K (hours)

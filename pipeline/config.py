@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pipeline.catalog_config import CatalogSettings
 from pipeline.ctr_config import AucSettings, CtrSettings
 from pipeline.decoding_config import DraftSettings, GenerationSettings, LanguageModelSettings
+from pipeline.forecast_config import PlanSettings
 from pipeline.generative_config import (
     AlignedDrafterSettings,
     GenerativeBenchmarkSettings,
@@ -201,6 +202,7 @@ class RunConfig(Settings):
     generative_benchmark: GenerativeBenchmarkSettings = GenerativeBenchmarkSettings()
     scale: ScaleSettings = ScaleSettings()
     sweep: SweepSettings = SweepSettings()
+    plan: PlanSettings = PlanSettings()
     cluster: ClusterSettings = ClusterSettings()
 
     @model_validator(mode="after")

@@ -30,6 +30,7 @@ STAGES = {
     "comparison": "compare_decoding",
     "export": "export_features",
     "report": "write_report",
+    "plan": "forecast_cost",
     "run": "run_all",
 }
 MAKEFILE = (ROOT / "Makefile").read_text()
