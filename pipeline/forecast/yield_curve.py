@@ -52,6 +52,11 @@ class YieldCurve:
         points = np.arange(length + 1.0), np.append(0.0, np.cumsum(survival))
         return YieldCurve(*points, f"chains of {length}, acceptance {acceptance:g}")
 
+    @property
+    def said(self) -> str:
+        """Where it is from, and where what it knows ends."""
+        return f"{self.source} (known up to {self.drafts[-1]:.2g} drafts for a row)"
+
     def extra_at(self, drafts: np.ndarray) -> np.ndarray:
         """Tokens that stay of so many drafted (m,)."""
         return np.interp(drafts, self.drafts, self.extra)
@@ -146,8 +151,8 @@ def of_report(report: Mapping[str, Any]) -> YieldCurve:
 def of_comparison(comparison: Mapping[str, Any], arm: str, shape: YieldCurve) -> YieldCurve:
     """From `comparison.json`, which knows tokens per pass only: `shape`, scaled to give them.
 
-    How many tokens were drafted is not in the file. They are taken to be as many as bring the same
-    share of all that `shape` has to give, which is so if survivals differ by a factor.
+    How many tokens were drafted is not in the file. They are taken to be as many as the budget
+    usually has at that batch size, and all survivals to differ from `shape`'s by one factor.
 
     Raises:
         DataError: the file has no such arm.
@@ -158,13 +163,14 @@ def of_comparison(comparison: Mapping[str, Any], arm: str, shape: YieldCurve) ->
             for record in comparison["arms"]
             if record["kind"] == "all"
         }
-        extra, batch = rates[arm] / rates["plain"] - 1.0, int(comparison["batch_rows"])
+        extra = rates[arm] / rates["plain"] - 1.0
+        batch = min(int(comparison["batch_rows"]), int(comparison["rows"]))
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise DataError(f"no comparison with an arm {arm}: {error!r}") from error
     usual = usual_drafts(shape, batch)
     factor = extra / float(shape.extra_at(np.array([usual]))[0])
     scaled = shape.scaled(max(factor, 0.0))
-    return YieldCurve(scaled.drafts, scaled.extra, f"comparison, {arm}")
+    return YieldCurve(scaled.drafts, scaled.extra, f"comparison, {arm}, in the shape of {shape.source}")
 
 
 def usual_drafts(shape: YieldCurve, batch: int) -> float:

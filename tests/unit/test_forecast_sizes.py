@@ -227,7 +227,7 @@ def test_a_comparison_scales_the_usual_shape_to_its_tokens_per_pass():
     arms = [{"arm": "plain", "kind": "all", "tokens_per_forward": 1.0}]
     arms.append({"arm": "strict", "kind": "all", "tokens_per_forward": 1.25})
     shape = named_curves()["strict"]
-    curve = of_comparison({"arms": arms, "batch_rows": 16}, "strict", shape)
+    curve = of_comparison({"arms": arms, "batch_rows": 16, "rows": 64}, "strict", shape)
     usual = np.array([5.5 / 16])
     assert curve.extra_at(usual)[0] == pytest.approx(0.25, rel=0.02)
 
@@ -237,7 +237,7 @@ def test_a_comparison_scales_the_usual_shape_to_its_tokens_per_pass():
     [
         (benchmark({1: 6.0}, {1: 1.1}), ["strict"]),
         (report([(50, 40)]), ["as that run"]),
-        ({"batch_rows": 4, "arms": [
+        ({"batch_rows": 4, "rows": 8, "arms": [
             {"arm": "plain", "kind": "all", "tokens_per_forward": 1.0},
             {"arm": "relaxed", "kind": "all", "tokens_per_forward": 1.4}]}, ["relaxed"]),
     ],
