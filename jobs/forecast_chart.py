@@ -13,7 +13,7 @@ _MARGIN, _TITLE = 20, 30
 _LINES = {
     "plain": "plain",
     "drafted": "drafts, as many as pay",
-    "fixed": "drafts, eight for each row",
+    "fixed": "drafts, always {:.2g} for each row",
 }
 _STYLE = """
 svg { font: 12px/1 system-ui, sans-serif; --page: #fff; --ink: #1d2329; --muted: #5c6670;
@@ -91,7 +91,8 @@ def _speeds(by_batch: Sequence[Mapping[str, float]]) -> Markup:
         for place, row in enumerate(by_batch)
     ]
     parts.append(text("middle", (LEFT + RIGHT) / 2, BOTTOM + 34, "rows in a batch"))
-    for number, (name, said) in enumerate(_LINES.items()):
+    for number, (name, wording) in enumerate(_LINES.items()):
+        said = wording.format(by_batch[0]["fixed_drafts"])
         corners = " ".join(
             f"{across(place):.1f},{down(row[name]):.1f}" for place, row in enumerate(by_batch)
         )

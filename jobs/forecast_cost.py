@@ -90,6 +90,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
                    "read_share": job.device.read_share, "compute_share": job.device.compute_share,
                    "step_seconds": job.device.step_seconds, "draft_seconds": job.host.draft,
                    "draft_row_seconds": job.host.draft_row},
+        "most_rows": job.room.most_rows(),
         "profile": {name: one.said for name, one in curves.items()},
         "arms": [_record(job, arm) for arm in arms],
         "simulated": simulated,

@@ -51,6 +51,7 @@ def _what(forecast: Mapping[str, Any]) -> Iterator[str]:
         f"{1000 * device['draft_seconds']:.2g} ms and {1e6 * device['draft_row_seconds']:.0f} us "
         "for each row"
     )
+    yield f"memory of a device: the weights and at most {forecast['most_rows']:,} rows"
     yield "what drafts bring: " + "; ".join(dict.fromkeys(forecast["profile"].values()))
 
 
@@ -67,15 +68,16 @@ def _arm(arm: Mapping[str, Any]) -> str:
 
 def _batches(forecast: Mapping[str, Any]) -> Iterator[str]:
     yield f"Tokens per second of a device by batch ({forecast['sensitivity_of']}):"
+    always = f"always {forecast['by_batch'][0]['fixed_drafts']:.2g} drafts"
     yield (
         f"  {'batch':>5} {'plain':>9} {'drafted':>9} {'gain':>6} {'drafts':>6}"
-        f" {'always 8 drafts':>16} {'memory left':>12}"
+        f" {always:>17} {'memory left':>12}"
     )
     for row in forecast["by_batch"]:
         yield (
             f"  {row['rows']:>5} {formats.count(row['plain']):>9}"
             f" {formats.count(row['drafted']):>9} {row['drafted'] / row['plain']:>5.2f}x"
-            f" {row['drafts_per_row']:>6.2f} {row['fixed'] / row['plain']:>15.2f}x"
+            f" {row['drafts_per_row']:>6.2f} {row['fixed'] / row['plain']:>16.2f}x"
             f" {row['free_bytes'] / 1e9:>9.1f} GB"
         )
 

@@ -95,12 +95,12 @@ def by_batch(job: Job, curve: YieldCurve) -> list[dict[str, float]]:
     """At every batch size that fits: tokens per second plain, by the best and by a fixed budget."""
     rows = []
     plain, drafted = job.engine(), job.engine(curve)
-    most = float(curve.drafts[-1])
+    always = min(FIXED_DRAFTS, float(curve.drafts[-1]))  # beyond, nothing is known
     for size in job.batches:
         bare, best = plain.at(size), drafted.at(size)
         if bare is None or best is None:
             continue
-        fixed = drafted.fixed(size, min(FIXED_DRAFTS, most))
+        fixed = drafted.fixed(size, always)
         rows.append(
             {
                 "rows": size,
@@ -108,6 +108,7 @@ def by_batch(job: Job, curve: YieldCurve) -> list[dict[str, float]]:
                 "drafted": best.tokens_per_second,
                 "fixed": fixed.tokens_per_second,
                 "drafts_per_row": best.drafts_per_row,
+                "fixed_drafts": always,
                 "free_bytes": job.room.fit(size).free,
             }
         )

@@ -170,7 +170,9 @@ def of_comparison(comparison: Mapping[str, Any], arm: str, shape: YieldCurve) ->
     usual = usual_drafts(shape, batch)
     factor = extra / float(shape.extra_at(np.array([usual]))[0])
     scaled = shape.scaled(max(factor, 0.0))
-    return YieldCurve(scaled.drafts, scaled.extra, f"comparison, {arm}, in the shape of {shape.source}")
+    return YieldCurve(
+        scaled.drafts, scaled.extra, f"comparison, {arm}, in the shape of {shape.source}"
+    )
 
 
 def usual_drafts(shape: YieldCurve, batch: int) -> float:
