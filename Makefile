@@ -37,8 +37,8 @@ INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))
 
 .PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
 	features quality semantic-ids recommender align-drafter retriever recommend bench-generative ctr \
-	comparison report export plan auc bench bench-refresh bench-scale bench-fan-out sweep soak test \
-	test-faults test-gpu test-peers check fix clean
+	comparison report export plan plan-profile auc bench bench-refresh bench-scale bench-fan-out sweep \
+	soak test test-faults test-gpu test-peers check fix clean
 
 help: ## list the targets
 	@echo 'make TARGET [CONFIG=$(CONFIG)] [ARGS="--set section.key=value"] [PYTHON=$(PYTHON)]'
@@ -124,6 +124,10 @@ export: $(INPUTS) ## features and CTR rows as npz in FuxiCTR's format, and as Pa
 plan: CONFIG = conf/plan.yaml
 plan: $(INSTALLED) ## what a run would cost on other machines: memory, hours, money; nothing is run
 	$(PY) -m jobs.forecast_cost $(OPTIONS)
+
+plan-profile: CONFIG = conf/bench.yaml
+plan-profile: $(INPUTS) ## what drafts bring, node by node, on held-out rows: a profile for `make plan`
+	$(PY) -m jobs.measure_drafts $(OPTIONS)
 
 auc: CONFIG = conf/auc.yaml
 auc: $(INPUTS) ## what knowledge is worth, framework by framework, on all of MovieLens-100K (hours)

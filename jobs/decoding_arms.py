@@ -215,6 +215,15 @@ def _single_tokens(tokenizer: ChatTokenizer) -> list[int]:
     return [ids[0] for ids in encoded if len(ids) == 1]
 
 
+def own_rules(config: RunConfig, stops: Stops) -> dict[str, Rule]:
+    """The rules that measurements hold against each other, by arm; a budget learns, so anew."""
+    return {
+        STRICT: Strict(),
+        RELAXED: make_rule(RELAXED, config.generation, stops),
+        BUDGET: Relaxed(QualityBudget(config.generation.relaxed.nats_per_token), stops),
+    }
+
+
 def engine_arms(
     engine: Engine, config: RunConfig, drafters: Mapping[str, Drafter]
 ) -> dict[str, Arm]:
@@ -223,11 +232,8 @@ def engine_arms(
     ReSD and LASER as published verify all they draft, so to their budget nodes cost nothing; and
     in LASER's code a token that ends a row is relaxed like any other.
     """
-    rules: dict[str, Rule] = {
-        PUBLISHED: Relaxed(TopKFloor(2, 0.1), Stops([]), prefer="longest"),
-        RELAXED: make_rule(RELAXED, config.generation, engine.stops),
-        BUDGET: Relaxed(QualityBudget(config.generation.relaxed.nats_per_token), engine.stops),
-    }
+    rules = own_rules(config, engine.stops)
+    rules[PUBLISHED] = Relaxed(TopKFloor(2, 0.1), Stops([]), prefer="longest")
     measured, arms = engine.costs, {}
     for name, drafter in drafters.items():
         # A draft model reckons with the table it was given, so that one goes on being refined.

@@ -40,14 +40,15 @@ from pipeline.store import Store
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `plan/plan.json` and `plan/plan.svg`; print a table and a line of JSON."""
-    plan = store.plan("plan", {"plan": config.plan})
+    settings = {"plan": config.plan, "seed": config.seed, "model": config.language_model.path}
+    plan = store.plan("plan", settings | {"block_rows": config.generation.block_rows})
     result = forecast(config)
 
     def fill(folder: Path) -> None:
         (folder / "plan.json").write_text(json.dumps(result, indent=2), encoding="utf-8")
         (folder / "plan.svg").write_text(render(result), encoding="utf-8")
 
-    plan.write_files(fill, config.plan.entities)
+    plan.write_files(fill, len(result["arms"]))
     for line in lines(result):
         print(line)
     print(json.dumps(result["totals"]))

@@ -115,6 +115,7 @@ class BenchmarkSettings(Settings):
     refresh_rows: Count = 24  # users that `make bench-refresh` measures
     refresh_batch_sizes: Choices[Count] = [1, 16]
     fan_out_rows: Count = 96  # that `make bench-fan-out` writes each time
+    profile_rows: Count = 24  # of each kind, of which `make plan-profile` verifies all drafts
 
 
 class SweepSettings(Settings):

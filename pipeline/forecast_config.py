@@ -37,7 +37,7 @@ class PlanSettings(Settings):
     price: Positive | None = None  # of a device for an hour, in any currency
     batch_sizes: Choices[Count] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512]
     # What drafts bring: a name of `pipeline.forecast.profiles`, or a path of another run's
-    # benchmark.json, comparison.json or report.json.
+    # profile.json (of `make plan-profile`), benchmark.json, comparison.json or report.json.
     profile: str = "movies-135m"
     waves: Count = 3
     first_share: Share = 0.01  # of the entities, written without drafts

@@ -26,6 +26,7 @@ class Accelerator:
     compute_share: float = 0.6  # of the FLOP/s that products reach
     step_seconds: float = 2e-3  # of a step that are neither: launching kernels, sampling
     usable_memory: float = 0.92  # the rest is the driver's, and lost between allocations
+    is_host: bool = False  # bookkeeping and drafting wait for the cores that compute
 
     def peak(self, dtype: str) -> float:
         """FLOP/s in a dtype.
@@ -73,6 +74,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
             read_share=0.46,
             compute_share=0.87,
             step_seconds=0.0,  # of the host, see `pipeline.forecast.step_time.HostTime`
+            is_host=True,
         ),
     )
 }

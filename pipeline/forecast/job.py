@@ -39,7 +39,7 @@ class Job:
     @property
     def host(self) -> HostTime:
         """What steps take around their forward pass."""
-        return HostTime() if self.device.name.startswith("cpu") else GPU_HOST
+        return HostTime() if self.device.is_host else GPU_HOST
 
     @property
     def batches(self) -> list[int]:

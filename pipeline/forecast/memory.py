@@ -43,8 +43,8 @@ class Room:
             usable=self.device.memory * self.device.usable_memory,
         )
 
-    def most_rows(self, drafts_per_row: float = 0.0) -> int:
-        """The largest batch that fits; 0 if not even one row does."""
-        none, one = self.fit(0), self.fit(1, drafts_per_row)
+    def most_rows(self) -> int:
+        """The largest batch that fits without drafts; 0 if not even one row does."""
+        none, one = self.fit(0), self.fit(1)
         each = none.free - one.free
         return max(0, int(none.free // each))

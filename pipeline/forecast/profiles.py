@@ -1,7 +1,8 @@
 """Where a forecast takes its yield curves from: a named profile, or a file of an earlier run.
 
-`measured.json` beside this file has the curves of the named profile, with all drafts of 64 nodes
-verified, node by node, and the cost table and speeds that the forecast is checked against.
+`measured.json` beside this file is the named profile, in the form that `jobs.measure_drafts`
+writes: curves with all drafts verified, node by node, and the cost table and speeds that the
+forecast is checked against.
 """
 
 import json
@@ -10,8 +11,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pipeline.errors import ConfigError, DataError
 from pipeline.forecast.yield_curve import YieldCurve, of_benchmark, of_comparison, of_report
@@ -29,12 +28,7 @@ def measured() -> Mapping[str, Any]:
 
 def named_curves(kind: str = "all") -> dict[str, YieldCurve]:
     """Curves of the named profile by rule; of users, of items, or of both."""
-    return {
-        rule: YieldCurve(
-            np.array(kinds[kind]["drafts"]), np.array(kinds[kind]["extra"]), f"{DEFAULT}, {rule}"
-        )
-        for rule, kinds in measured()["curves"].items()
-    }
+    return _stored_curves(measured(), kind, DEFAULT)
 
 
 def curves_of(profile: str) -> dict[str, YieldCurve]:
@@ -61,15 +55,38 @@ def curves_of(profile: str) -> dict[str, YieldCurve]:
         raise DataError(f"{path}: {error}") from error
 
 
+def _stored_curves(profile: Mapping[str, Any], kind: str, name: str) -> dict[str, YieldCurve]:
+    """Of a profile with all drafts verified.
+
+    Raises:
+        DataError: a curve is missing, or is none that nodes of a draft tree could give.
+    """
+    try:
+        found = {
+            rule: YieldCurve.through(
+                list(zip(kinds[kind]["drafts"], kinds[kind]["extra"], strict=True)),
+                f"{name}, {rule}",
+            )
+            for rule, kinds in profile["curves"].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"no profile of drafts: {error!r}") from error
+    if not found:
+        raise DataError("a profile of drafts without a rule")
+    return found
+
+
 def _curves_in(stored: Any) -> dict[str, YieldCurve]:
     if not isinstance(stored, dict):
-        raise DataError("it is no benchmark, comparison or report")
+        raise DataError("it is no profile, benchmark, comparison or report")
+    if "curves" in stored:
+        return _stored_curves(stored, "all", "measured profile")
     if "acceptance" in stored:
         return {OWN: of_report(stored)}
     names = {arm.get("arm") for arm in stored.get("arms", ())}
     rules = [rule for rule in (STRICT, RELAXED, BUDGET) if rule in names]
     if not rules:
-        raise DataError("it is no benchmark, comparison or report with an arm that drafts")
+        raise DataError("it is no profile or report, and has no arm that drafts")
     if "batch_rows" in stored:
         shapes = named_curves()
         return {rule: of_comparison(stored, rule, shapes[rule]) for rule in rules}

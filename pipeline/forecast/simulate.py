@@ -85,20 +85,6 @@ def simulate(waves: Sequence[Wave], cluster: Cluster, seeds: int = 20, seed: int
     return Outcome(*map(np.array, zip(*runs, strict=True)))
 
 
-def closed_form_seconds(waves: Sequence[Wave], cluster: Cluster) -> float:
-    """What the same job takes where no device is slow or dies and all rows are equal."""
-    seconds = cluster.start_seconds
-    for wave in waves:
-        blocks = math.ceil(wave.rows / cluster.block_rows)
-        rounds = math.ceil(blocks / cluster.devices)
-        # If the last round has one block only and that is no full one, it ends earlier.
-        rows = rounds * cluster.block_rows
-        if blocks % cluster.devices == 1 or cluster.devices == 1:
-            rows -= blocks * cluster.block_rows - wave.rows
-        seconds += wave.pools_seconds + rows * wave.row_seconds + wave.drain_seconds
-    return seconds
-
-
 def _simulate_once(
     waves: Sequence[Wave], cluster: Cluster, random: np.random.Generator
 ) -> tuple[float, float, float, float]:

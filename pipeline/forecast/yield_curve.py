@@ -45,13 +45,6 @@ class YieldCurve:
         drafts, extra = np.array(hull).T
         return YieldCurve(drafts, extra, source)
 
-    @staticmethod
-    def chain(acceptance: float, length: int) -> "YieldCurve":
-        """A chain whose every token stays with the same probability (Leviathan et al.)."""
-        survival = acceptance ** np.arange(1, length + 1)
-        points = np.arange(length + 1.0), np.append(0.0, np.cumsum(survival))
-        return YieldCurve(*points, f"chains of {length}, acceptance {acceptance:g}")
-
     @property
     def said(self) -> str:
         """Where it is from, and where what it knows ends."""
@@ -109,9 +102,17 @@ def record_of(benchmark: Mapping[str, Any], arm: str, kind: str, batch: int) -> 
 def point_of(benchmark: Mapping[str, Any], arm: str, kind: str, batch: int) -> tuple[float, float]:
     """Drafts and extra tokens of a row's step."""
     own, plain = (record_of(benchmark, name, kind, batch) for name in (arm, "plain"))
-    passes, prompts = _passes(own), _packed(plain) - _passes(plain)
-    drafts = (_packed(own) - prompts * own["rows"] / plain["rows"]) / passes - 1.0
+    prompts = own["rows"] * computed_prompt(plain)
+    drafts = (_packed(own) - prompts) / _passes(own) - 1.0
     return drafts, own["tokens_per_forward"] / plain["tokens_per_forward"] - 1.0
+
+
+def computed_prompt(plain: Mapping[str, Any]) -> float:
+    """Prompt tokens that plain decoding computed for a row; the others it shared with rows before.
+
+    All else in its steps is one token for each row.
+    """
+    return (_packed(plain) - _passes(plain)) / plain["rows"]
 
 
 def _packed(record: Mapping[str, Any]) -> float:

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,12 @@ def job(**changes):
         accelerator_named("a100-80"), Fleet(8, 2.0), 700, [1, 2, 4, 8, 16, 32, 64, 128],
     )  # fmt: skip
     return replace(usual, **changes)
+
+
+def chain(acceptance, length):
+    """A chain whose every token stays with the same probability (Leviathan et al.)."""
+    survival = acceptance ** np.arange(1, length + 1)
+    return YieldCurve(np.arange(length + 1.0), np.append(0.0, np.cumsum(survival)), "a chain")
 
 
 def test_the_papers_565_days_follow_from_one_assumption():
@@ -74,9 +81,9 @@ def test_forecasts_are_near_what_was_measured_here():
 def test_gains_are_those_of_the_published_model_of_budgets(device, rows, context, gain, fixed):
     """SmartSpec's goodput for chains of acceptance 0.6, an 8B model and free drafts."""
     step = Roofline(named_size("llama-3.1-8b"), accelerator_named(device), "bfloat16")
-    engine = Engine(step, FREE, Row(context, 1.0, context), YieldCurve.chain(0.6, 8))
+    engine = Engine(step, FREE, Row(context, 1.0, context), chain(0.6, 8))
     assert engine.gain(rows) == pytest.approx(gain, rel=0.07)
-    plain = replace(engine, curve=YieldCurve.chain(0.0, 8)).at(rows)
+    plain = replace(engine, curve=chain(0.0, 8)).at(rows)
     ratio = plain.row_seconds / engine.fixed(rows, 8.0).row_seconds
     assert ratio == pytest.approx(fixed, rel=0.09)
 
@@ -139,9 +146,9 @@ def test_drafts_stop_paying_in_large_batches_but_not_where_contexts_are_long():
     assert stop is not None
     assert 16 < stop < 512
     assert short.gain(stop // 2) >= 1.05 > short.gain(stop)
-    long = Engine(step, FREE, Row(30_000, 100, 30_000), YieldCurve.chain(0.6, 4))
+    long = Engine(step, FREE, Row(30_000, 100, 30_000), chain(0.6, 4))
     assert stops_paying(long) is None
-    never = Engine(step, HostTime(), Row(100, 100), YieldCurve.chain(1e-3, 2))
+    never = Engine(step, HostTime(), Row(100, 100), chain(1e-3, 2))
     assert stops_paying(never) == 1
 
 

@@ -31,6 +31,7 @@ STAGES = {
     "export": "export_features",
     "report": "write_report",
     "plan": "forecast_cost",
+    "plan-profile": "measure_drafts",
     "run": "run_all",
 }
 MAKEFILE = (ROOT / "Makefile").read_text()
