@@ -96,7 +96,7 @@ quality: $(INPUTS) ## what texts are like: near to plain ones, repeated, copied,
 semantic-ids: $(INPUTS) ## items as sequences of codes, from their texts and embeddings, with a health report
 	$(PY) -m jobs.assign_semantic_ids $(OPTIONS)
 
-recommend: CONFIG = conf/generative.yaml
+recommend recommender align-drafter retriever: CONFIG = conf/generative.yaml
 recommend: $(INPUTS) ## the best items for every user, and all stages that lists need
 	$(PY) -m jobs.recommend $(OPTIONS)
 

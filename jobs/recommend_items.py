@@ -240,7 +240,8 @@ def _write(config: RunConfig, writer: DatasetWriter, inputs: Inputs, users: User
         )
     tables = (read_parts([part], RECOMMENDATIONS) for part in writer.parts())
     facts = {"method": config.recommendation.method, **facts_of(tables)}
-    log.info("%s: %s", DATASET, ", ".join(f"{name} {value}" for name, value in facts.items()))
+    told = (f"{name} {value}" for name, value in facts.items() if value != "")
+    log.info("%s: %s", DATASET, ", ".join(told))
     writer.finish(facts)
 
 

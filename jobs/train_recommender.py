@@ -85,7 +85,7 @@ def run(config: RunConfig, store: Store) -> None:
     model.to(best_device())
     head = _head_for(config, model)
     log.info(
-        "recommender: %d parameters, %d events of %d users, stopped by %d others",
+        "recommender: %d parameters, %d events of %d users; %d others decide when to stop",
         sum(own.numel() for own in model.parameters()),
         *(len(train.items), int((np.diff(train.starts) > 0).sum()), len(stop_by)),
     )
@@ -161,10 +161,9 @@ def checkpoint_of(plan: Plan) -> Path:
 
 
 def remove_checkpoints(plan: Plan) -> None:
-    """Of a finished training, also those that were given up for it: of other settings or inputs."""
+    """Of a finished training. One of other settings may still be gone on with."""
     place = checkpoint_of(plan)
-    name = plan.name.rpartition("/")[2]
-    for left in place.parent.glob(f"{name}-*.safetensors"):
+    for left in place.parent.glob(f"{place.stem}*"):
         left.unlink()
 
 

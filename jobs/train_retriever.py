@@ -161,7 +161,7 @@ def _lessons(config: RunConfig, store: Store, inputs: Inputs) -> Lessons:
         )
     most = config.recommender.history_length
     stop_by = stopping_events(inputs, config)
-    log.info("%d events, stopped by %d others", len(train.items), len(stop_by))
+    log.info("%d events; %d others decide when to stop", len(train.items), len(stop_by))
     return Lessons(train, stop_by, inputs.codes, inputs.is_warm, most, config.seed)
 
 

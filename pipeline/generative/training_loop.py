@@ -21,6 +21,7 @@ from pipeline.parts import write_atomically
 log = logging.getLogger(__name__)
 
 _CLIP = 1.0  # norm of a gradient
+_SILENCE = 30  # s, at most, in the log
 _NOTE = "progress"
 
 
@@ -127,7 +128,7 @@ def _epoch(
 ) -> float:
     """One epoch; the mean loss of its batches."""
     module.train()
-    total, count = 0.0, 0
+    total, count, told = 0.0, 0, time.monotonic()
     parameters = [own for group in optimizer.param_groups for own in group["params"]]
     for loss in losses:
         if not torch.isfinite(loss):
@@ -141,6 +142,11 @@ def _epoch(
         optimizer.step()
         total += loss.item()
         count += 1
+        if time.monotonic() - told > _SILENCE:
+            told = time.monotonic()
+            log.info(
+                "%s: epoch %d, batch %d, loss %.4f", name, run.epochs + 1, count, total / count
+            )
     return total / max(count, 1)
 
 
