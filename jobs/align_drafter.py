@@ -24,14 +24,13 @@ from jobs.train_recommender import MODEL as MODEL_OF_TARGET
 from jobs.train_recommender import (
     Inputs,
     checkpoint_of,
-    known_events,
+    lessons_of,
     read_inputs,
     remove_checkpoints,
     stopping_events,
     what_is_read,
 )
 from pipeline.config import RunConfig
-from pipeline.errors import DataError
 from pipeline.generative.devices import best_device
 from pipeline.generative.drafter_training import (
     Target,
@@ -73,12 +72,7 @@ def run(config: RunConfig, store: Store, dataset: str = DATASET) -> None:
         log.info("%s: up to date", dataset)
         return
     inputs = read_inputs(store)
-    known = known_events(inputs.log, config)
-    if not len(known.items):
-        raise DataError(
-            f"{store.files.address}/interactions: nobody likes anything up to the split "
-            f"{config.recommender.until!r}, so there is nothing to train on"
-        )
+    known = lessons_of(inputs, config, store)
     target = _target(store, inputs)
     contexts = draw_contexts(known, own.teacher_contexts, most, config.seed)
     stop_by = stopping_events(inputs, config).histories[:_STOP_BY]

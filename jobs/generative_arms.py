@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from jobs.generative_measurement import Ready
 from jobs.generative_summary import BASE
 from jobs.train_recommender import DATASET, MODEL, Inputs
 from pipeline.config import RunConfig
+from pipeline.generative.devices import device_named
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.methods import METHODS, Parts
 from pipeline.generative.recommender import load_recommender
@@ -66,9 +66,7 @@ class Workshop:
 
     def __init__(self, config: RunConfig, store: Store, inputs: Inputs) -> None:
         """Inputs are those that the models were trained on."""
-        device = config.recommendation.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = device_named(config.recommendation.device)
         self._config, self._files, self._inputs = config, store.files, inputs
         self.model = load_recommender(self._files.local(DATASET) / MODEL, device)
         self.items = ItemTrie(np.arange(len(inputs.codes)), inputs.codes, inputs.is_warm)
@@ -91,7 +89,7 @@ class Workshop:
         """Of an arm; twice as many beams are drafted as are kept, and 40 at least."""
         own = self._config.recommendation
         plain: dict[str, Any] = own.model_dump()
-        plain |= {"beams": width, "top_k": width}
+        plain |= {"method": arm.method, "beams": width, "top_k": width}
         plain |= {"draft_beams": max(own.draft_beams, 2 * width)}
         plain |= {"draft_nodes": max(own.draft_nodes, 6 * width)}
         plain["specgr"] |= {"beams": width, "drafted": max(own.specgr.drafted, width)}

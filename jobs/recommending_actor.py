@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.actor_pool import WorkerBroken
 from jobs.fatal_errors import is_fatal
 from pipeline.config import RunConfig
-from pipeline.generative.devices import best_device
+from pipeline.generative.devices import device_named
 from pipeline.generative.recommendation_rows import as_error_rows, as_rows, users_of
 from pipeline.generative.recommender import load_recommender
 from pipeline.generative.recommending import Catalog, ListMaker
@@ -33,11 +33,9 @@ class RecommendingActor:
 
         torch.set_num_threads(threads)  # Ray would give an actor of one CPU a single thread
         files = open_run(config.artifacts, config.run).files
-        device = config.recommendation.device
         dataset, folder = MODEL.parts
-        model = load_recommender(
-            files.local(dataset) / folder, best_device() if device == "auto" else device
-        )
+        device = device_named(config.recommendation.device)
+        model = load_recommender(files.local(dataset) / folder, device)
         self._maker = ListMaker(model, catalog, config.recommendation, files.local)
         self._item_ids, self._seed = item_ids, config.seed
         self._batch = config.recommendation.batch_users

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
+from pipeline.catalog import interaction_rows
 from pipeline.config import RunConfig
-from pipeline.errors import DataError
 from pipeline.store import Store
 from retrieval_pools.edges import Edges, hold_out_latest, unique_edges
 from retrieval_pools.lightgcn import GraphEmbeddings, train_lightgcn
@@ -92,19 +92,9 @@ def past_positives(interactions: pa.Table, users: pa.Array, items: pa.Array) -> 
     is_past = pc.equal(interactions["split"], "knowledge")
     past = interactions.filter(pc.and_(is_past, pc.equal(interactions["label"], 1)))
     past = past.sort_by([(key, "ascending") for key in ("timestamp", "item_id", "user_id")])
-    edges = Edges(_rows(past, "user_id", users), _rows(past, "item_id", items))
+    columns = (("user_id", users), ("item_id", items))
+    edges = Edges(*(interaction_rows(past, name, ids).to_numpy() for name, ids in columns))
     return unique_edges(edges, len(items))
-
-
-def _rows(table: pa.Table, column: str, ids: pa.Array) -> np.ndarray:
-    rows = pc.index_in(table[column], value_set=ids)
-    if rows.null_count:
-        unknown = table[column].filter(pc.is_null(rows)).unique()
-        raise DataError(
-            f"interactions.{column}: {len(unknown)} ids are not in the catalog, such as "
-            f"{unknown[:3].to_pylist()}; run jobs.build_catalog again"
-        )
-    return rows.to_numpy().astype(np.int64)
 
 
 def _quality(

@@ -72,13 +72,7 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("%s: up to date", DATASET)
         return
     inputs = read_inputs(store)
-    train = known_events(inputs.log, config)
-    if not len(train.items):
-        raise DataError(
-            f"{store.files.address}/interactions: nobody likes anything up to the split "
-            f"{config.recommender.until!r}, so there is nothing to train on; see "
-            "catalog.positive_rating and recommender.until"
-        )
+    train = lessons_of(inputs, config, store)
     stop_by = stopping_events(inputs, config)
     levels = inputs.codes.shape[1]
     model = new_recommender(config.recommender, levels, inputs.num_codes, config.seed)
@@ -134,6 +128,22 @@ def known_events(whole: EventLog, config: RunConfig) -> EventLog:
     """What may be trained on."""
     last = SPLITS.index(config.recommender.until)
     return whole.of_splits(SPLITS[: last + 1])
+
+
+def lessons_of(inputs: Inputs, config: RunConfig, store: Store) -> EventLog:
+    """The same, for who trains on it.
+
+    Raises:
+        DataError: there is nothing.
+    """
+    train = known_events(inputs.log, config)
+    if not len(train.items):
+        raise DataError(
+            f"{store.files.address}/interactions: nobody likes anything up to the split "
+            f"{config.recommender.until!r}, so there is nothing to train on; see "
+            "catalog.positive_rating and recommender.until"
+        )
+    return train
 
 
 def stopping_events(inputs: Inputs, config: RunConfig) -> HeldOut:

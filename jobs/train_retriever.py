@@ -32,7 +32,7 @@ from jobs.train_recommender import (
     MODEL,
     Inputs,
     checkpoint_of,
-    known_events,
+    lessons_of,
     read_inputs,
     remove_checkpoints,
     stopping_events,
@@ -152,13 +152,7 @@ def _require_same_content(
 
 
 def _lessons(config: RunConfig, store: Store, inputs: Inputs) -> Lessons:
-    train = known_events(inputs.log, config)
-    if not len(train.items):
-        raise DataError(
-            f"{store.files.address}/interactions: nobody likes anything up to the split "
-            f"{config.recommender.until!r}, so there is nothing to train on; see "
-            "catalog.positive_rating and recommender.until"
-        )
+    train = lessons_of(inputs, config, store)
     most = config.recommender.history_length
     stop_by = stopping_events(inputs, config)
     log.info("%d events; %d others decide when to stop", len(train.items), len(stop_by))

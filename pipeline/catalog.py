@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.catalog_config import CatalogSettings
+from pipeline.errors import DataError
 from pipeline.raw_tables import RawTables
 from pipeline.readers import read_raw
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
@@ -89,3 +90,19 @@ def _most_frequent(interactions: pa.Table, key: str, limit: int) -> pa.Table:
     counts = interactions.group_by(key).aggregate([([], "count_all")])
     counts = counts.sort_by([("count_all", "descending"), (key, "ascending")]).slice(0, limit)
     return interactions.filter(pc.is_in(interactions[key], value_set=counts[key]))
+
+
+def interaction_rows(table: pa.Table, column: str, ids: pa.Array) -> pa.ChunkedArray:
+    """Rows of `ids` that the users or items of INTERACTIONS stand in: (rows,) int64.
+
+    Raises:
+        DataError: an id is not among them.
+    """
+    rows = pc.index_in(table[column], value_set=ids)
+    if rows.null_count:
+        unknown = table[column].filter(pc.is_null(rows)).unique()
+        raise DataError(
+            f"interactions.{column}: {len(unknown)} ids are not in the catalog, such as "
+            f"{unknown[:3].to_pylist()}; run jobs.build_catalog again"
+        )
+    return rows.cast(pa.int64())

@@ -1,6 +1,6 @@
 """Recommendation by beam search over semantic IDs, with drafts verified by the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,9 +56,7 @@ class BeamEngine:
         while len(search.users):
             search = self.step(search)
             parts += self._retire(search)
-        order = torch.cat([users for users, _ in parts]).argsort()
-        columns = zip(*(found for _, found in parts), strict=True)
-        return Found(*(torch.cat(column)[order] for column in columns))
+        return Found(*in_order(parts))
 
     def step(self, search: Search) -> Search:
         """Draft below the beams, score beams and draft in one call, keep what the rule accepts."""
@@ -112,3 +110,13 @@ class BeamEngine:
         if len(rest):
             search.session.narrow(rest)
             search.proposer.narrow(rest)
+
+
+def in_order(parts: Sequence[tuple[torch.Tensor, Iterable[torch.Tensor]]]) -> list[torch.Tensor]:
+    """What users got who were done at different times, by their rows of the batch.
+
+    Args:
+        parts: rows (users,), and what these got: tensors (users, ...), as many in every part.
+    """
+    order = torch.cat([users for users, _ in parts]).argsort()
+    return [torch.cat(own)[order] for own in zip(*(found for _, found in parts), strict=True)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from pipeline.errors import DataError
+from pipeline.catalog import interaction_rows
 from pipeline.generative.session import Histories
 from pipeline.schemas import SPLITS
 
@@ -89,25 +89,14 @@ def read_event_log(interactions: pa.Table, user_ids: pa.Array, item_ids: pa.Arra
         DataError: a row names a user or an item that the catalog lacks.
     """
     liked = interactions.filter(pc.equal(interactions["label"], 1))
-    liked = liked.append_column("user", _rows(liked, "user_id", user_ids))
+    liked = liked.append_column("user", interaction_rows(liked, "user_id", user_ids))
     order = [(key, "ascending") for key in ("user", "timestamp", "item_id")]
     liked = liked.sort_by(order)
     users = liked["user"].to_numpy()
     starts = np.searchsorted(users, np.arange(len(user_ids) + 1))
     splits = pc.index_in(liked["split"], value_set=pa.array(SPLITS)).to_numpy().astype(np.int8)
-    items = _rows(liked, "item_id", item_ids).to_numpy()
+    items = interaction_rows(liked, "item_id", item_ids).to_numpy()
     return EventLog(starts, items, liked["timestamp"].to_numpy(), splits)
-
-
-def _rows(table: pa.Table, column: str, ids: pa.Array) -> pa.ChunkedArray:
-    rows = pc.index_in(table[column], value_set=ids)
-    if rows.null_count:
-        unknown = table[column].filter(pc.is_null(rows)).unique()
-        raise DataError(
-            f"interactions.{column}: {len(unknown)} ids are not in the catalog, such as "
-            f"{unknown[:3].to_pylist()}; run jobs.build_catalog again"
-        )
-    return rows.cast(pa.int64())
 
 
 def as_histories(

@@ -21,7 +21,7 @@ from pipeline.generative.head_draft import HeadDraft
 from pipeline.generative.item_trie import ItemTrie
 from pipeline.generative.placeholder_head import PlaceholderHead, load_placeholder_head
 from pipeline.generative.recommender import Recommender, load_recommender
-from pipeline.generative.retriever import ContentTower, EncoderTower, load_retriever
+from pipeline.generative.retriever import ContentTower, EncoderTower, Retriever, load_retriever
 from pipeline.generative.retriever_draft import RetrieverDraft
 from pipeline.generative.retriever_leaves import leaves_of
 from pipeline.generative.sampling import Sampling
@@ -91,10 +91,9 @@ def searched_by_head(parts: Parts) -> Search:
     return search
 
 
-def accepted_by_threshold(parts: Parts, model: Recommender) -> Search:
+def accepted_by_threshold(parts: Parts, model: Recommender, retriever: Retriever) -> Search:
     """Items that the retriever drafts and `model` accepts; the list is filled up with others."""
     own = parts.settings
-    retriever = load_retriever(parts.folder_of(_RETRIEVER), model.device)
     width = own.beams if own.specgr.cold_only else own.top_k
     leaves = leaves_of(parts.items, model.device)
     engine = ThresholdEngine(model, parts.trie, leaves, retriever, own.specgr, width)
@@ -114,27 +113,29 @@ def accepted_by_threshold(parts: Parts, model: Recommender) -> Search:
 
 
 def _specgr(parts: Parts) -> Search:
-    _require_tower(parts, ContentTower, "content", "specgr")
-    return accepted_by_threshold(parts, parts.model)
+    retriever = _retriever(parts, ContentTower, "content")
+    return accepted_by_threshold(parts, parts.model, retriever)
 
 
 def _specgr_plus(parts: Parts) -> Search:
-    _require_tower(parts, EncoderTower, "encoder", "specgr_plus")
+    retriever = _retriever(parts, EncoderTower, "encoder")
     folder = parts.folder_of(_RETRIEVER) / "recommender"
-    return accepted_by_threshold(parts, load_recommender(folder, parts.model.device))
+    return accepted_by_threshold(parts, load_recommender(folder, parts.model.device), retriever)
 
 
-def _require_tower(parts: Parts, wanted: type, name: str, method: str) -> None:
-    """Each tower goes with one recommender.
+def _retriever(parts: Parts, wanted: type, name: str) -> Retriever:
+    """The run's retriever; each tower goes with one recommender.
 
     Raises:
-        ConfigError: the run's retriever is of the other kind.
+        ConfigError: it is of the other kind.
     """
-    if not isinstance(load_retriever(parts.folder_of(_RETRIEVER)).tower, wanted):
+    retriever = load_retriever(parts.folder_of(_RETRIEVER), parts.model.device)
+    if not isinstance(retriever.tower, wanted):
         raise ConfigError(
-            f"recommendation.method {method} needs a retriever of retriever.tower {name}; set both "
-            "and run train_retriever again"
+            f"recommendation.method {parts.settings.method} needs a retriever of retriever.tower "
+            f"{name}; set both and run train_retriever again"
         )
+    return retriever
 
 
 def _exhaustive(parts: Parts) -> Drafter:
@@ -150,10 +151,9 @@ def _head_draft(parts: Parts) -> Drafter:
 
 
 def _retriever_draft(parts: Parts) -> Drafter:
-    _require_tower(parts, ContentTower, "content", "retriever_draft")
-    device = parts.model.device
-    retriever = load_retriever(parts.folder_of(_RETRIEVER), device)
-    return RetrieverDraft(retriever, leaves_of(parts.items, device), parts.settings.specgr.drafted)
+    retriever = _retriever(parts, ContentTower, "content")
+    leaves = leaves_of(parts.items, parts.model.device)
+    return RetrieverDraft(retriever, leaves, parts.settings.specgr.drafted)
 
 
 def _small_model(parts: Parts, rule: Rule, kept: int | None = None) -> Search:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from pipeline.generative.beam_engine import in_order
 from pipeline.generative.beams import (
     Beams,
     Draft,
@@ -119,9 +120,7 @@ class ThresholdEngine:
         while len(search.users):
             search = self.step(search)
             parts += self._retire(search)
-        order = torch.cat([users for users, _ in parts]).argsort()
-        columns = zip(*(listed for _, listed in parts), strict=True)
-        return Listed(*(torch.cat(column)[order] for column in columns))
+        return Listed(*in_order(parts))
 
     def step(self, search: ThresholdSearch) -> ThresholdSearch:
         """Draft items below the beams, score both in one call, accept, go one code on."""
