@@ -62,7 +62,7 @@ class Part(NamedTuple):
         if self.is_sliced:
             settings["catalog.max_users"] = config.auc.slice_users
             settings["catalog.max_items"] = config.auc.slice_items
-        return [word for item in settings.items() for word in ("--set", "{}={}".format(*item))]
+        return ["{}={}".format(*item) for item in settings.items()]
 
 
 def parts(config: RunConfig) -> Iterator[Part]:
@@ -124,27 +124,31 @@ def _gain(gain: Mapping[str, Any] | None) -> str:
     return middle if gain["auc"] is None else f"{middle} ({low} to {high})"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def check(path: Path, overrides: Sequence[str] = ()) -> cli.Ended:
     """Run all stages of all parts, each in its own run, and then the table."""
-    given = list(sys.argv[1:] if argv is None else argv)
     try:
-        config = cli.read_config(cli.arguments_parser(__doc__).parse_args(given))
+        config = cli.read_config(path, overrides)
         for part in parts(config):  # found now, not after hours
-            words = given + part.overrides(config, "strict")
-            check_inputs(cli.read_config(cli.arguments_parser(__doc__).parse_args(words)))
+            check_inputs(cli.read_config(path, [*overrides, *part.overrides(config, "strict")]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    codes = []
+        return cli.Ended(error.exit_code, str(error))
+    ends = []
     for part in parts(config):
         for rule, stages in (("strict", _STRICT_STAGES), ("relaxed", _RELAXED_STAGES)):
             for stage in stages:
                 job = import_module(f"jobs.{stage}").run
-                codes.append(cli.main(job, None, given + part.overrides(config, rule)))
-                if codes[-1] not in _GO_ON:
-                    return codes[-1]
-    codes.append(cli.main(run, __doc__, given))
-    return codes[-1] or max(codes)
+                ends.append(cli.execute(job, path, [*overrides, *part.overrides(config, rule)]))
+                if ends[-1].code not in _GO_ON:
+                    return ends[-1]
+    ends.append(cli.execute(run, path, overrides))
+    return ends[-1] if ends[-1].code else max(ends)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as a command."""
+    asked = cli.arguments_parser(__doc__).parse_args(argv)
+    return check(asked.config, asked.set).code
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What every job shares: arguments, logging to terminal and file, exit codes a scheduler can trust.
+"""What every job shares: its config, logging to terminal and file, exit codes a scheduler can trust.
 
+`jobs.command_line` is what people call; `main` and `look` serve `python -m jobs.<name>`.
 Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model, or a full disk; 4 too many
 error rows; 5 the CTR check missed its threshold; 130 interrupted (Ctrl-C); 143 terminated.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from features.frameworks import require_framework
 from jobs.interruption import HalfStarted, interruptible, leave_with, shut_ray_down
@@ -38,6 +39,13 @@ View = Callable[..., int]  # of the same; returns an exit code
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.1  # s
 
 
+class Ended(NamedTuple):
+    """How a job ended."""
+
+    code: int
+    error: str = ""  # what a person was told, of a failure that is theirs to mend
+
+
 def main(
     job: Job,
     description: str | None,
@@ -48,16 +56,8 @@ def main(
 
     `options` are further arguments, with their help; `job` gets them by name, None where absent.
     """
-    try:
-        config, given = _parse(description, argv, options or {})
-        store = open_run(config.artifacts, config.run)
-        if config.refresh.previous and not store.files.exists():
-            require_previous(config)  # before there is a folder, which would count as a run
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    with _logging_to(store.root), reader_may_leave():
-        return _run(partial(job, **given), config, store)
+    arguments, given = _parse(description, argv, options or {})
+    return execute(partial(job, **given), arguments.config, arguments.set).code
 
 
 def look(
@@ -66,37 +66,59 @@ def look(
     argv: Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> int:
-    """As `main`, for what only looks at a run: no lock, no log, and nothing written to the run.
+    """As `main`, for what only looks at a run: see `show`."""
+    arguments, given = _parse(description, argv, options or {})
+    return show(partial(view, **given), arguments.config, arguments.set).code
 
-    What is read of a remote run may be fetched into the working copy.
 
-    The exit code is what `view` returns.
+def execute(job: Job, path: Path, overrides: Sequence[str] = ()) -> Ended:
+    """Read the config, and run `job` alone in the folder of its run."""
+    try:
+        config = read_config(path, overrides)
+        store = open_run(config.artifacts, config.run)
+        if config.refresh.previous and not store.files.exists():
+            require_previous(config)  # before there is a folder, which would count as a run
+    except UserError as error:
+        return _refused(error)
+    with _logging_to(store.root), reader_may_leave():
+        return _run(job, config, store)
+
+
+def show(view: View, path: Path, overrides: Sequence[str] = (), must_exist: bool = True) -> Ended:
+    """Read the config, and look at its run: no lock, no log, and nothing written to the run.
+
+    What is read of a remote run may be fetched into the working copy. The exit code is what `view`
+    returns. A run that is not there is refused if it `must_exist`.
     """
     try:
-        config, given = _parse(description, argv, options or {})
+        config = read_config(path, overrides)
         store = open_run(config.artifacts, config.run)
-        require_run(config, store)
+        if must_exist:
+            require_run(config, store)
         with reader_may_leave():
-            return view(as_recorded(config, store), store, **given)
+            return Ended(view(as_recorded(config, store), store))
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _refused(error)
     except OSError as error:
         if not is_no_room(error):
             raise
-        print(f"error: {error}; make room, and run again", file=sys.stderr)
-        return DataError.exit_code
+        return _refused(DataError(f"{error}; make room, and run again"))
+
+
+def _refused(error: UserError) -> Ended:
+    print(f"error: {error}", file=sys.stderr)
+    return Ended(error.exit_code, str(error))
 
 
 def _parse(
     description: str | None, argv: Sequence[str] | None, options: Mapping[str, str]
-) -> tuple[RunConfig, dict[str, str | None]]:
-    """The config, and what the further options were given."""
+) -> tuple[argparse.Namespace, dict[str, str | None]]:
+    """The arguments, and what the further options were given."""
     parser = arguments_parser(description)
     for name, explanation in options.items():
         parser.add_argument(f"--{name}", help=explanation)
     arguments = parser.parse_args(argv)
-    return read_config(arguments), {name: getattr(arguments, name) for name in options}
+    return arguments, {name: getattr(arguments, name) for name in options}
 
 
 def arguments_parser(description: str | None) -> argparse.ArgumentParser:
@@ -109,21 +131,21 @@ def arguments_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def read_config(arguments: argparse.Namespace) -> RunConfig:
-    """The config that the arguments name; from here on the process is in the project's root.
+def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config of a file; from here on the process is in the project's root.
 
     Raises:
         ConfigError: see `load_config`.
     """
-    path: Path = arguments.config.expanduser()  # make quotes it, so no shell does
+    path = path.expanduser()  # make quotes it, so no shell does
     path = path.resolve() if path.exists() else path
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
-    config = load_config(path, arguments.set)
+    config = load_config(path, overrides)
     require_framework(config.framework)
     return config
 
 
-def _run(job: Job, config: RunConfig, store: Store) -> int:
+def _run(job: Job, config: RunConfig, store: Store) -> Ended:
     """Run `job` alone in its folder, and leave no Ray behind if it was stopped.
 
     The lease and the log of a remote run are given back last. That takes requests to the store,
@@ -132,28 +154,30 @@ def _run(job: Job, config: RunConfig, store: Store) -> int:
     began = time.monotonic()
     with interruptible() as signals, ExitStack() as held:
         try:
-            code = _code_of(job, config, store, signals, held)
+            ended = _ended(job, config, store, signals, held)
         except KeyboardInterrupt as interrupt:  # another than ours has no number: it goes on
             if not signals:
                 raise
-            code = 1
+            ended = Ended(1)
             if isinstance(interrupt, HalfStarted):
                 leave_with(128 + signals[0])
         finally:
             signals.are_late = True
-        if signals and code:  # by now the exception is gone, and with it all that held workers
+        if (
+            signals and ended.code
+        ):  # by now the exception is gone, and with it all that held workers
             log.error("interrupted; what is stored stays, the same command goes on from here")
             shut_ray_down()
-            return 128 + signals[0]
-        if not code:
+            return Ended(128 + signals[0], "interrupted")
+        if not ended.code:
             log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.files.address)
-        return code
+        return ended
 
 
-def _code_of(
+def _ended(
     job: Job, config: RunConfig, store: Store, signals: Sequence[int], held: ExitStack
-) -> int:
-    """Exit code of `job`; every failure ends up in the run's log.
+) -> Ended:
+    """How `job` ends; every failure ends up in the run's log.
 
     The lock goes to `held`, which outlives the last line of the log. Whatever fails after a signal
     fails because of it.
@@ -166,15 +190,15 @@ def _code_of(
     except UserError as error:
         if not signals:
             log.error("error: %s", error)
-        return error.exit_code
+        return Ended(error.exit_code, str(error))
     except Exception as error:
         if is_no_room(error):
             log.error("error: %s; make room, and the same command goes on from here", error)
-            return DataError.exit_code
+            return Ended(DataError.exit_code, str(error))
         if not signals:
             log.exception("unforeseen failure")
-        return 1
-    return 0
+        return Ended(1, repr(error))
+    return Ended(0)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs import check_auc
+from jobs.cli import Ended
 from pipeline.config_file import load_config
 from pipeline.store import Store
 
@@ -31,7 +32,7 @@ def test_every_protocol_and_framework_has_a_strict_run_and_a_relaxed_one_that_kn
     assert [part.protocol for part in found[4:]] == ["per_user_prefix"] * 4
     for part in found:
         strict, relaxed = (
-            load_config(CONF, part.overrides(config, rule)[1::2]) for rule in ("strict", "relaxed")
+            load_config(CONF, part.overrides(config, rule)) for rule in ("strict", "relaxed")
         )
         assert relaxed.plain_run == strict.run != relaxed.run
         assert strict.plain_run is None
@@ -52,11 +53,12 @@ def called(monkeypatch):
 
     calls = Called()
 
-    def main(job, description, argv):
-        calls.append((job.__module__, dict(word.split("=", 1) for word in argv[3::2])))
-        return calls.code
+    def execute(job, path, overrides):
+        assert path == CONF
+        calls.append((job.__module__, dict(word.split("=", 1) for word in overrides)))
+        return Ended(calls.code)
 
-    monkeypatch.setattr(check_auc.cli, "main", main)
+    monkeypatch.setattr(check_auc.cli, "execute", execute)
     monkeypatch.setattr(check_auc, "check_inputs", lambda config: None)
     return calls
 
