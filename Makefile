@@ -12,6 +12,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 export GOMP_SPINCOUNT ?= 20000
 
 PY := .venv/bin/python
+LASER := .venv/bin/laser
 PIP := $(PY) -m pip -qq --disable-pip-version-check
 INSTALLED := .venv/.installed
 WHEELS := .cache/wheels
@@ -59,103 +60,103 @@ lock: $(INSTALLED) ## renew requirements.lock after a change of pyproject.toml, 
 	@mv .lock.tmp requirements.lock && rm .lock.pins
 
 run: $(INPUTS) ## all stages, from raw data to the report; what is done is skipped
-	$(PY) -m jobs.run_all $(OPTIONS)
+	$(LASER) run $(OPTIONS)
 
 refresh: $(INPUTS) ## run RUN over a changed catalog; rows of run PREVIOUS whose prompt is the same are kept
 	@test -n $(call quoted,$(PREVIOUS)) -a -n $(call quoted,$(RUN)) || { \
 		echo 'error: name both runs, as in: make refresh PREVIOUS=monday RUN=tuesday' >&2; exit 2; }
-	$(PY) -m jobs.run_all $(OPTIONS) --set $(call quoted,run=$(RUN)) --set $(call quoted,refresh.previous=$(PREVIOUS))
+	$(LASER) refresh $(OPTIONS) --previous $(call quoted,$(PREVIOUS)) --run $(call quoted,$(RUN))
 
 status: $(INPUTS) ## how far a run is, from its folder: running, dead or done
-	@$(PY) -m jobs.show_status $(OPTIONS)
+	@$(LASER) status $(OPTIONS)
 
 catalog: $(INPUTS) ## stage 1: raw files to users, items, interactions
-	$(PY) -m jobs.build_catalog $(OPTIONS)
+	$(LASER) catalog $(OPTIONS)
 
 embeddings: $(INPUTS) ## stage 2: LightGCN embeddings of users and items
-	$(PY) -m jobs.train_embeddings $(OPTIONS)
+	$(LASER) embed $(OPTIONS)
 
 groups: $(INPUTS) ## stage 3: groups of similar entities
-	$(PY) -m jobs.group_entities $(OPTIONS)
+	$(LASER) group $(OPTIONS)
 
 knowledge: $(INPUTS) ## stage 4: waves of generation, with pools between them
-	$(PY) -m jobs.generate_knowledge $(OPTIONS)
+	$(LASER) generate $(OPTIONS)
 
 pools: $(INPUTS) ## the pools of every wave whose earlier waves are written
-	$(PY) -m jobs.build_pools $(OPTIONS)
+	$(LASER) pools $(OPTIONS)
 
 inspect: $(INPUTS) ## what the latest pools hold, and with --group and --text what they would draft
-	$(PY) -m jobs.inspect_pool $(OPTIONS)
+	$(LASER) inspect $(OPTIONS)
 
 features: $(INPUTS) ## stage 5: knowledge to vectors
-	$(PY) -m jobs.encode_features $(OPTIONS)
+	$(LASER) encode $(OPTIONS)
 
 quality: $(INPUTS) ## what texts are like: near to plain ones, repeated, copied, true to the catalog
-	$(PY) -m jobs.measure_quality $(OPTIONS)
+	$(LASER) quality $(OPTIONS)
 
 semantic-ids: $(INPUTS) ## items as sequences of codes, from their texts and embeddings, with a health report
-	$(PY) -m jobs.assign_semantic_ids $(OPTIONS)
+	$(LASER) semantic-ids $(OPTIONS)
 
 recommend recommender align-drafter retriever: CONFIG = conf/generative.yaml
 recommend: $(INPUTS) ## the best items for every user, and all stages that lists need
-	$(PY) -m jobs.recommend $(OPTIONS)
+	$(LASER) recommend $(OPTIONS)
 
 recommender: $(INPUTS) ## a model that writes the semantic ID of what a user likes next
-	$(PY) -m jobs.train_recommender $(OPTIONS)
+	$(LASER) recommender $(OPTIONS)
 
 align-drafter: $(INPUTS) ## a small model that drafts beams for the recommender (AtSpeed)
-	$(PY) -m jobs.align_drafter $(OPTIONS)
+	$(LASER) align-drafter $(OPTIONS)
 
 retriever: $(INPUTS) ## scores of all items for a user, new ones too, that SpecGR drafts with
-	$(PY) -m jobs.train_retriever $(OPTIONS)
+	$(LASER) retriever $(OPTIONS)
 
 ctr: $(INPUTS) ## stage 6: the check, CTR models with and without knowledge
-	$(PY) -m jobs.check_ctr $(OPTIONS)
+	$(LASER) check $(OPTIONS)
 
 comparison: $(INPUTS) ## stage 7: speed of plain, strict and relaxed decoding on this machine
-	$(PY) -m jobs.compare_decoding $(OPTIONS)
+	$(LASER) compare $(OPTIONS)
 
 report: $(INPUTS) ## stage 8: report.json and report.html
-	$(PY) -m jobs.write_report $(OPTIONS)
+	$(LASER) report $(OPTIONS)
 
 export: $(INPUTS) ## features and CTR rows as npz in FuxiCTR's format, and as Parquet in Feast's
-	$(PY) -m jobs.export_features $(OPTIONS)
+	$(LASER) export $(OPTIONS)
 
 plan: CONFIG = conf/plan.yaml
 plan: $(INSTALLED) ## what a run would cost on other machines: memory, hours, money; nothing is run
-	$(PY) -m jobs.forecast_cost $(OPTIONS)
+	$(LASER) plan $(OPTIONS)
 
 plan-profile: CONFIG = conf/bench.yaml
 plan-profile: $(INPUTS) ## what drafts bring, node by node, on held-out rows: a profile for `make plan`
-	$(PY) -m jobs.measure_drafts $(OPTIONS)
+	$(LASER) bench drafts $(OPTIONS)
 
 auc: CONFIG = conf/auc.yaml
 auc: $(INPUTS) ## what knowledge is worth, framework by framework, on all of MovieLens-100K (hours)
-	$(PY) -m jobs.check_auc $(OPTIONS)
+	$(LASER) auc $(OPTIONS)
 
 bench: CONFIG = conf/bench.yaml
 bench: $(INPUTS) ## all ways of decoding at batch sizes 1 to 32, against their targets
-	$(PY) -m jobs.benchmark_decoding $(OPTIONS)
+	$(LASER) bench decoding $(OPTIONS)
 
 bench-refresh: CONFIG = conf/bench.yaml
 bench-refresh: $(INPUTS) ## what the earlier text of every user saves when users gain one interaction
-	$(PY) -m jobs.benchmark_refresh $(OPTIONS)
+	$(LASER) bench refresh $(OPTIONS)
 
 bench-fan-out: CONFIG = conf/bench.yaml
 bench-fan-out: $(INPUTS) ## one engine with all cores against one per core, on the same rows
-	$(PY) -m jobs.benchmark_fan_out $(OPTIONS)
+	$(LASER) bench fan-out $(OPTIONS)
 
 bench-generative: CONFIG = conf/bench_generative.yaml
 bench-generative: $(INPUTS) ## all ways to recommend on the same events: recall, calls, time, and what the papers claim
-	$(PY) -m jobs.benchmark_generative $(OPTIONS)
+	$(LASER) bench generative $(OPTIONS)
 
 bench-scale: CONFIG = conf/scale.yaml
 bench-scale: $(INSTALLED) ## what a token, an edge, an entity costs from small catalogs to a million texts
-	$(PY) -m jobs.benchmark_scale $(OPTIONS)
+	$(LASER) bench scale $(OPTIONS)
 
 sweep: CONFIG = conf/sweep.yaml
 sweep: $(INPUTS) ## where groups of pools help: held-out texts replayed against varied pools
-	$(PY) -m jobs.sweep_pools $(OPTIONS)
+	$(LASER) bench sources $(OPTIONS)
 
 soak: CONFIG = conf/soak.yaml
 soak: $(INSTALLED) ## runs under random faults for 30 minutes, each compared with an undisturbed one

@@ -1,4 +1,4 @@
-"""What every job shares: its config, logging to terminal and file, exit codes a scheduler can trust.
+"""What every job shares: its config, a log on terminal and in a file, exit codes to rely on.
 
 `jobs.command_line` is what people call; `main` and `look` serve `python -m jobs.<name>`.
 Exit codes: 0 done; 1 unforeseen failure; 2 config; 3 data or model, or a full disk; 4 too many

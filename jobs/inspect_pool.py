@@ -8,7 +8,8 @@ drafts after such a text.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from pipeline.store import Store
 from retrieval_pools.diversity import diversity
 from retrieval_pools.drafter import PoolDrafter
 from retrieval_pools.eviction import size_of
-from retrieval_pools.phrases import top_phrases
+from retrieval_pools.phrases import Phrase, top_phrases
 from retrieval_pools.pool import PoolSet
 from retrieval_pools.pool_folder import open_pools
 
@@ -39,20 +40,66 @@ _MOST_NAMES = 20  # in an error
 
 def run(config: RunConfig, store: Store, group: str | None = None, text: str | None = None) -> int:
     """Print the pools of the latest wave that has any; return 0."""
+    for line in lines(facts_of(config, store, group, text)):
+        print(line)
+    return 0
+
+
+def facts_of(
+    config: RunConfig, store: Store, group: str | None = None, text: str | None = None
+) -> dict[str, Any]:
+    """Groups, the phrases of one of them, and what it drafts after `text`, as plain data.
+
+    Raises:
+        DataError: there are no pools, they hold nothing, or none is of that group.
+    """
     tokenizer = load_tokenizer(config.language_model)
     name = _latest(config, store)
     pools = open_pools(store.files.local(name), tokenizer.fingerprint)
     chosen = _group_of(pools, group, name)
-    print(f"{store.files.address}/{name}: {pools.bytes_per_token:.1f} bytes per token")
-    print("\n".join(_table(pools)))
-    print(f"\nWhat {chosen} repeats most, {_PHRASES} phrases of 4 tokens or more:")
-    print("\n".join(_phrases(pools, chosen, tokenizer)))
-    if text is not None:
-        print(
-            f"\nWhat {chosen} drafts after {text!r}, with the chance that all of a path is right:"
+    return {
+        "pools": f"{store.files.address}/{name}",
+        "bytes_per_token": pools.bytes_per_token,
+        "groups": list(_table(pools)),
+        "group": chosen,
+        "phrases": [
+            {"count": phrase.count, "text": tokenizer.decode_exactly(phrase.token_ids)}
+            for phrase in _phrases(pools, chosen)
+        ],
+        "text": text,
+        "drafts": [] if text is None else list(_drafts(config, pools, chosen, text, tokenizer)),
+    }
+
+
+def lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The same for a terminal."""
+    group = facts["group"]
+    yield f"{facts['pools']}: {facts['bytes_per_token']:.1f} bytes per token"
+    yield (
+        f"{'group':<28} {'texts':>7} {'relaxed':>7} {'tokens':>9} {'bytes':>11}"
+        f" {'distinct-3':>10} {'similarity':>10}"
+    )
+    for row in facts["groups"]:
+        yield (
+            f"{row['group']:<28} {row['texts']:>7} {row['relaxed']:>7} {row['tokens']:>9}"
+            f" {row['bytes']:>11} {_number(row['distinct_3']):>10}"
+            f" {_number(row['similarity']):>10}"
         )
-        print("\n".join(_drafts(config, pools, chosen, text, tokenizer)))
-    return 0
+    yield ""
+    yield f"What {group} repeats most, {_PHRASES} phrases of 4 tokens or more:"
+    for phrase in facts["phrases"]:
+        yield f"{phrase['count']:>7}  {phrase['text']!r}"
+    if not facts["phrases"]:
+        yield "nothing is said twice"
+    if facts["text"] is None:
+        return
+    yield ""
+    after = f"What {group} drafts after {facts['text']!r}"
+    yield f"{after}, with the chance that all of a path is right:"
+    for node in facts["drafts"]:
+        yield f"{node['survival']:>7.3f}  {'  ' * node['depth']}{node['token']!r}  {node['source']}"
+    if not facts["drafts"]:
+        yield "nothing: no text of the pools goes on after the last token of it"
 
 
 def _latest(config: RunConfig, store: Store) -> str:
@@ -79,66 +126,66 @@ def _group_of(pools: PoolSet, group: str | None, name: str) -> str:
     return group
 
 
-def _table(pools: PoolSet) -> Iterator[str]:
-    """One line for every group and one for all."""
-    yield (
-        f"{'group':<28} {'texts':>7} {'relaxed':>7} {'tokens':>9} {'bytes':>11}"
-        f" {'distinct-3':>10} {'similarity':>10}"
-    )
+def _table(pools: PoolSet) -> Iterator[dict[str, Any]]:
+    """One row for every group and one for all."""
     every: list[np.ndarray] = []
     for group, pool in pools.groups.items():
         texts = pools.texts(group)
         every += texts
         counts = (pool.num_documents, pool.num_relaxed, pool.num_tokens)
-        yield _line(group, *counts, size_of(pool.last - pool.first), texts)
+        yield _row(group, *counts, size_of(pool.last - pool.first), texts)
     counts = (pools.num_documents, pools.num_relaxed, pools.num_tokens)
-    yield _line("all", *counts, size_of(pools.num_tokens + pools.num_documents), every)
+    yield _row("all", *counts, size_of(pools.num_tokens + pools.num_documents), every)
 
 
-def _line(
+def _row(
     name: str, documents: int, relaxed: int, tokens: int, size: int, texts: Sequence[np.ndarray]
-) -> str:
+) -> dict[str, Any]:
     measured = diversity(texts)
-    return (
-        f"{name:<28} {documents:>7} {relaxed:>7} {tokens:>9} {size:>11}"
-        f" {_number(measured.distinct_3):>10} {_number(measured.similarity):>10}"
-    )
+    return {
+        "group": name,
+        "texts": documents,
+        "relaxed": relaxed,
+        "tokens": tokens,
+        "bytes": size,
+        "distinct_3": measured.distinct_3,
+        "similarity": measured.similarity,
+    }
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _phrases(pools: PoolSet, group: str, tokenizer: ChatTokenizer) -> Iterator[str]:
+def _phrases(pools: PoolSet, group: str) -> list[Phrase]:
     pool = pools.groups[group]
     suffixes = pools.group_suffixes[pool.first : pool.last]
-    phrases = top_phrases(pools.tokens, suffixes, pools.depth, _PHRASES)
-    for phrase in phrases:
-        yield f"{phrase.count:>7}  {tokenizer.decode_exactly(phrase.token_ids)!r}"
-    if not phrases:
-        yield "nothing is said twice"
+    return list(top_phrases(pools.tokens, suffixes, pools.depth, _PHRASES))
 
 
 def _drafts(
     config: RunConfig, pools: PoolSet, group: str, text: str, tokenizer: ChatTokenizer
-) -> Iterator[str]:
-    """The tree as lines, a child below its parent and further in."""
+) -> Iterator[dict[str, Any]]:
+    """The tree, a child below its parent and deeper."""
     drafter = PoolDrafter(pools, config.pools.depth, ("group", "global"))
     ids = tokenizer.encode_exactly(text).tolist()
     row = Row(Request("text", np.empty(0, np.int32), len(ids) + config.pools.depth + 1, group), 0)
     for token in ids:
         row.append(token, Stops([]))
     (tree,) = drafter.propose([row], config.engine.draft_nodes)
-    if not len(tree):
-        yield "nothing: no text of the pools goes on after the last token of it"
     yield from _below(tree, ROOT, 0, tokenizer)
 
 
-def _below(tree: DraftTree, parent: int, depth: int, tokenizer: ChatTokenizer) -> Iterator[str]:
+def _below(
+    tree: DraftTree, parent: int, depth: int, tokenizer: ChatTokenizer
+) -> Iterator[dict[str, Any]]:
     for node in np.flatnonzero(tree.parents == parent).tolist():
-        said = tokenizer.decode_exactly(tree.token_ids[node : node + 1])
-        source = SOURCES[tree.sources[node]]
-        yield f"{tree.survival[node]:>7.3f}  {'  ' * depth}{said!r}  {source}"
+        yield {
+            "survival": float(tree.survival[node]),
+            "depth": depth,
+            "token": tokenizer.decode_exactly(tree.token_ids[node : node + 1]),
+            "source": SOURCES[tree.sources[node]],
+        }
         yield from _below(tree, node, depth + 1, tokenizer)
 
 

@@ -9,7 +9,8 @@ Looks only; takes no lock and writes nothing. Exit codes: 0 every stage is made,
 import fcntl
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from features.provenance import unit_of
 from jobs import cli
@@ -43,7 +44,7 @@ def datasets(config: RunConfig) -> list[str]:
     return [*before, *by_wave, *after]
 
 
-# Made on demand: listed if they exist, and no run lacks them.
+# Of lists of items: listed if they exist.
 _GENERATIVE = (
     "semantic_ids",
     "recommender",
@@ -56,43 +57,94 @@ _GENERATIVE = (
 
 def run(config: RunConfig, store: Store) -> int:
     """Print the status; return an exit code."""
-    for line in lines(config, store):
+    facts = facts_of(config, store)
+    for line in lines(facts):
         print(line)
-    skipped = _skipped(config, store)
-    made = all(store.is_consistent(name) for name in datasets(config) if name not in skipped)
-    return 0 if made else UNFINISHED
+    return facts["exit_code"]
 
 
-def lines(config: RunConfig, store: Store) -> Iterator[str]:
-    """The status for a terminal."""
-    previous = config.refresh.previous
-    yield f"{store.files.address}{f', a refresh of {previous}' if previous else ''}: {_who(store)}"
-    skipped = _skipped(config, store)
+def facts_of(config: RunConfig, store: Store) -> dict[str, Any]:
+    """The status as plain data; `exit_code` is 0 if every stage is made, else 6."""
+    skipped, wanted = _skipped(config, store), wanted_of(config, store)
     on_demand = [name for name in _GENERATIVE if store.files.has_folder(name)]
-    for name in [*datasets(config), *on_demand]:
-        yield f"  {name:<20} {skipped.get(name) or _state(store, name)}"
+    names = list(dict.fromkeys([*wanted, *on_demand]))
+    made = all(store.is_consistent(name) for name in wanted if name not in skipped)
     log, written = store.files.read(RUN_LOG), store.files.written_at(RUN_LOG)
-    if log is not None and written is not None:
-        last = log.decode(errors="replace").splitlines()[-1:]
-        age = time.time() - written
-        yield f"last line of run.log, {age:.0f} s ago: {last[0] if last else '(empty)'}"
+    last = log.decode(errors="replace").splitlines()[-1:] if log else []
+    return {
+        "run": config.run,
+        "folder": store.files.address,
+        "previous": config.refresh.previous,
+        "who": _who(store),
+        "datasets": [_dataset(store, name, skipped.get(name, "")) for name in names],
+        "last_line": last[0] if last else "",
+        "last_line_age_seconds": None if written is None else round(time.time() - written),
+        "exit_code": 0 if made else UNFINISHED,
+    }
+
+
+def lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The status for a terminal."""
+    previous = facts["previous"]
+    refresh = f", a refresh of {previous}" if previous else ""
+    yield f"{facts['folder']}{refresh}: {facts['who']}"
+    for dataset in facts["datasets"]:
+        yield f"  {dataset['dataset']:<20} {_in_words(dataset)}"
+    if facts["last_line_age_seconds"] is not None:
+        age = facts["last_line_age_seconds"]
+        yield f"last line of run.log, {age} s ago: {facts['last_line'] or '(empty)'}"
+
+
+def wanted_of(config: RunConfig, store: Store) -> list[str]:
+    """What the run makes in the end: of lists alone no texts are wanted."""
+    has_texts = any(store.files.has_folder(name) for name in ("waves", "knowledge", "groups"))
+    has_lists = any(store.files.has_folder(name) for name in _GENERATIVE)
+    if has_texts or not has_lists:
+        return datasets(config)
+    from pipeline.generative.methods import METHODS  # torch takes seconds to import
+
+    trained = METHODS[config.recommendation.method].datasets
+    catalog = ["users", "items", "interactions"]
+    return [*catalog, "semantic_ids", "recommender", *trained, "recommendations"]
 
 
 def _skipped(config: RunConfig, store: Store) -> dict[str, str]:
     """What a run rightly leaves out, and why."""
     reason = why_no_comparison(config, store)
-    return {"comparison": f"left out: {reason}"} if reason else {}
+    return {"comparison": reason} if reason else {}
 
 
-def _state(store: Store, name: str) -> str:
-    """One dataset: made, in work or missing."""
+def _dataset(store: Store, name: str, skipped: str) -> dict[str, Any]:
+    """One dataset: made, stale (from older inputs), unfinished, missing or left out."""
     manifest = store.manifest(name)
+    if skipped:
+        return {"dataset": name, "state": "left out", "why": skipped}
     if manifest is not None:
-        stale = "" if store.is_consistent(name) else ", from older inputs"
-        size = f"{manifest.num_rows} {unit_of(name)}"
-        return f"{size}, {manifest.created}, {manifest.seconds:.0f} s{stale}"
+        return {
+            "dataset": name,
+            "state": "made" if store.is_consistent(name) else "stale",
+            "rows": manifest.num_rows,
+            "unit": unit_of(name),
+            "created": manifest.created,
+            "seconds": manifest.seconds,
+        }
     stored = store.files.stored_rows(name)
-    return "-" if stored is None else f"unfinished, {stored} rows stored"
+    if stored is None:
+        return {"dataset": name, "state": "missing"}
+    return {"dataset": name, "state": "unfinished", "rows": stored}
+
+
+def _in_words(dataset: Mapping[str, Any]) -> str:
+    match dataset["state"]:
+        case "left out":
+            return f"left out: {dataset['why']}"
+        case "missing":
+            return "-"
+        case "unfinished":
+            return f"unfinished, {dataset['rows']} rows stored"
+    size = f"{dataset['rows']} {dataset['unit']}"
+    stale = ", from older inputs" if dataset["state"] == "stale" else ""
+    return f"{size}, {dataset['created']}, {dataset['seconds']:.0f} s{stale}"
 
 
 def _who(store: Store) -> str:

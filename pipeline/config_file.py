@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pipeline.config import RunConfig, Settings
+from pipeline.config import RunConfig
+from pipeline.config_schema import section_in
 from pipeline.errors import ConfigError
 from pipeline.locations import without_secrets
 
@@ -126,16 +127,7 @@ def _keys_of(location: list[str]) -> list[str]:
         field = section.model_fields.get(name)
         if field is None:
             return []
-        section = _section_in(field.annotation)
+        section = section_in(field.annotation)
         if section is None:
             return []
     return list(section.model_fields)
-
-
-def _section_in(annotation: Any) -> type[Settings] | None:
-    """The settings class in `X` or `X | None`."""
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    for candidate in candidates:
-        if isinstance(candidate, type) and issubclass(candidate, Settings):
-            return candidate
-    return None

@@ -1,0 +1,80 @@
+"""`laser`: everything that a person does with a run, from the raw tables to the report.
+
+Exit codes: see `jobs.cli`. Output for machines goes to stdout, the log to stderr and the run's
+folder.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jobs.commands import measuring, viewing
+from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
+from jobs.commands.running import run_job, show_dry_run
+from jobs.commands.stages import COMMANDS, MAIN, Command, stages_of
+
+app = typer.Typer(
+    name="laser",
+    help="Knowledge about users and items by an LLM, as features of a CTR model (LASER).",
+    epilog="First: laser run (the demo), or laser init TABLES (your own catalog).",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _register(command: Command) -> None:
+    """Add a command that runs one job."""
+
+    @app.command(
+        command.name,
+        help=command.help,
+        epilog=f"Example: {command.example}",
+        rich_help_panel=command.panel,
+    )
+    def run(
+        config: Config = command.config,
+        settings: Settings = None,
+        limit: Limit = None,
+        dry_run: DryRun = False,
+        as_json: AsJson = False,
+    ) -> None:
+        on = asked(config, settings, limit)
+        if dry_run:
+            show_dry_run(stages_of(command), on, as_json)
+        run_job(command.name, command.module, on, as_json)
+
+
+@app.command(
+    rich_help_panel=MAIN,
+    epilog="Example: laser refresh --config conf/bookshop.yaml --previous monday --run tuesday",
+)
+def refresh(
+    previous: Annotated[str, typer.Option(help="Run to go on from; it stays as it is.")],
+    run: Annotated[str, typer.Option(help="Name of the new run.")],
+    config: Config = Path("conf/demo.yaml"),
+    settings: Settings = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """A run over a changed catalog: rows of an earlier run whose prompt is the same are kept."""
+    on = asked(config, [*(settings or []), f"run={run}", f"refresh.previous={previous}"])
+    (command,) = (one for one in COMMANDS if one.name == "run")
+    if dry_run:
+        show_dry_run(stages_of(command), on, as_json)
+    run_job("refresh", command.module, on, as_json)
+
+
+for _command in COMMANDS:
+    _register(_command)
+app.registered_commands += viewing.app.registered_commands + measuring.app.registered_commands
+
+
+def main() -> None:
+    """Entry point of the package."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

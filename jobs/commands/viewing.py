@@ -1,0 +1,127 @@
+"""The commands that only look: nothing is loaded on a GPU, and no run is written."""
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.commands.options import AsJson, Config, Limit, Settings, asked
+from jobs.commands.running import finish, look, print_json
+from pipeline.config import RunConfig
+from pipeline.store import Store
+
+app = typer.Typer()
+
+LOOKING = "Before a run and beside it"
+Told = tuple[Mapping[str, Any], Iterable[str], int]  # facts, lines for a terminal, exit code
+
+
+@app.command(
+    rich_help_panel=LOOKING, epilog="Example: laser status --config conf/bookshop.yaml --json"
+)
+def status(
+    config: Config = Path("conf/demo.yaml"),
+    settings: Settings = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """How far a run is: running, dead or done. Ends with 0 if every stage is made, 6 if not."""
+
+    def view(config: RunConfig, store: Store) -> Told:
+        from jobs.show_status import facts_of, lines
+
+        facts = facts_of(config, store)
+        return facts, lines(facts), facts["exit_code"]
+
+    look(view, asked(config, settings, limit), as_json)
+
+
+@app.command(
+    rich_help_panel=LOOKING,
+    epilog='Example: laser inspect --group user/collab-0 --text "They also like"',
+)
+def inspect(
+    config: Config = Path("conf/demo.yaml"),
+    settings: Settings = None,
+    group: Annotated[str | None, typer.Option(help="Group to show; else the largest one.")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="What a row has written so far; its drafts are shown.")
+    ] = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the latest pools hold, and what they would draft."""
+
+    def view(config: RunConfig, store: Store) -> Told:
+        from jobs.inspect_pool import facts_of, lines
+
+        facts = facts_of(config, store, group, text)
+        return facts, lines(facts), 0
+
+    look(view, asked(config, settings, limit), as_json)
+
+
+@app.command(rich_help_panel=LOOKING, epilog="Example: laser validate --config conf/bookshop.yaml")
+def validate(
+    config: Config = Path("conf/demo.yaml"),
+    settings: Settings = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether a config, its tables and its models would do, before a night is spent on them."""
+
+    def view(config: RunConfig, store: Store) -> Told:
+        from jobs.validate_catalog import facts_of, lines
+
+        facts = facts_of(config)
+        return facts, lines(facts), facts["exit_code"]
+
+    look(view, asked(config, settings, limit), as_json, must_exist=False)
+
+
+@app.command(
+    rich_help_panel=LOOKING,
+    epilog="Example: laser plan --set plan.model=llama-3-8b --set plan.accelerator=h100",
+)
+def plan(
+    config: Config = Path("conf/plan.yaml"),
+    settings: Settings = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Price N entities.", metavar="N")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a run would cost on other machines: memory, GPU-hours, money, the best batch."""
+    sized = [] if limit is None else [f"plan.entities={limit}"]
+    on = asked(config, [*(settings or []), *sized])
+    if as_json:
+        look(_forecast, on, as_json, must_exist=False)
+    from jobs import cli
+
+    def job(config: RunConfig, store: Store) -> None:
+        import_module("jobs.forecast_cost").run(config, store)
+
+    finish("plan", lambda: cli.execute(job, *on), on, as_json)
+
+
+def _forecast(config: RunConfig, store: Store) -> Told:
+    from jobs.forecast_cost import forecast
+
+    return forecast(config), (), 0
+
+
+@app.command(rich_help_panel=LOOKING, epilog="Example: laser schema --output conf/schema.json")
+def schema(
+    output: Annotated[Path | None, typer.Option(help="File to write; else stdout.")] = None,
+) -> None:
+    """JSON Schema of a config file, by which an editor completes and checks it."""
+    from pipeline.config_schema import json_schema
+
+    text = json_schema(RunConfig)
+    if output is None:
+        print_json(text)
+    else:
+        output.write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")

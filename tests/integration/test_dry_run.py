@@ -1,0 +1,86 @@
+"""What a dry run says is what the run then does, and it writes nothing."""
+
+import hashlib
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from jobs import build_catalog, group_entities, train_embeddings
+from jobs.command_line import app
+from jobs.run_all import STAGES
+
+pytestmark = [pytest.mark.ray, pytest.mark.assets]
+
+
+def told(config_file, *words):
+    done = CliRunner().invoke(
+        app, ["run", "--config", str(config_file), "--dry-run", "--json", *words]
+    )
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    return facts, {stage["stage"]: stage["state"] for stage in facts["stages"]}
+
+
+def files_in(folder):
+    return {
+        path: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_of_a_new_run_every_stage_is_to_be_made_and_no_folder_appears(config_file):
+    facts, states = told(config_file, "--set", "run=never")
+    assert facts["rows"] == {"users": 40, "items": 39, "interactions": 1400}
+    assert facts["texts"] == 79
+    assert list(states) == list(STAGES)
+    assert "up to date" not in states.values()
+    assert all(stage["seconds"] > 0 for stage in facts["stages"])
+    assert not (config_file.parent / "artifacts" / "never").exists()
+
+
+def test_stages_that_are_made_are_up_to_date_until_what_they_depend_on_changes(config_file):
+    run = ["--set", "run=dry"]
+    for stage in (build_catalog, train_embeddings, group_entities):
+        assert stage.main(["--config", str(config_file), *run]) == 0
+    root = config_file.parent / "artifacts" / "dry"
+    before = files_in(root)
+    _, states = told(config_file, *run)
+    assert [states[name] for name in STAGES[:3]] == ["up to date"] * 3
+    assert "not made yet" in states["generate_knowledge"]
+    assert states["encode_features"] == "after generate_knowledge"
+    _, states = told(config_file, *run, "--set", "embeddings.dim=4")
+    assert states["build_catalog"] == "up to date"
+    assert states["train_embeddings"] == "embeddings: changed: `embeddings`"
+    assert states["group_entities"] == "after train_embeddings"
+    assert files_in(root) == before
+
+
+def test_a_run_that_is_done_has_nothing_to_do_and_times_others(config_file, finished):
+    before = files_in(finished.root)
+    facts, states = told(config_file)
+    assert set(states.values()) == {"up to date"}
+    assert sum(stage["seconds"] for stage in facts["stages"]) == 0
+    _, states = told(config_file, "--set", "ctr.seeds=3")
+    assert states["check_ctr"].startswith("fits: changed: `ctr`")
+    assert states["measure_quality"] == "up to date"
+    assert states["write_report"] == "after check_ctr"
+    facts, _ = told(config_file, "--set", "run=twice", "--set", "generation.max_new_tokens=24")
+    by_stage = {stage["stage"]: stage for stage in facts["stages"]}
+    assert by_stage["generate_knowledge"]["by"] == "run bookshop"
+    spent = sum(
+        finished.require(name).seconds
+        for name in [*finished.require("knowledge").inputs, "knowledge"]
+        if name.startswith(("waves", "knowledge"))
+    )
+    assert by_stage["generate_knowledge"]["seconds"] == pytest.approx(2 * spent)
+    assert files_in(finished.root) == before
+
+
+def test_tables_that_cannot_be_used_are_refused_as_the_run_would(config_file):
+    words = ["run", "--config", str(config_file), "--dry-run", "--set", "run=none"]
+    words += ["--set", "catalog.tables.users.path=nowhere.csv"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 3
+    assert "nowhere.csv" in done.stderr
