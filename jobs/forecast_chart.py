@@ -27,6 +27,7 @@ polyline { fill: none; stroke-width: 2; } .bound { stroke-width: 2.5; } circle {
 .c2 { fill: var(--c2); stroke: var(--c2); } .c3 { fill: var(--c3); stroke: var(--c3); }
 polyline.c0, polyline.c1, polyline.c2, polyline.c3 { fill: none; }
 """
+_MOST_LABELS = 10
 
 
 def render(forecast: Mapping[str, Any]) -> str:
@@ -78,6 +79,7 @@ def _speeds(by_batch: Sequence[Mapping[str, float]]) -> Markup:
     """Lines over evenly spaced batch sizes."""
     high = max(row[name] for row in by_batch for name in _LINES)
     last = max(len(by_batch) - 1, 1)
+    every = -(-len(by_batch) // _MOST_LABELS)  # labels of all would touch
 
     def down(speed: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * speed / high
@@ -89,6 +91,7 @@ def _speeds(by_batch: Sequence[Mapping[str, float]]) -> Markup:
     parts += [
         text("middle", across(place), BOTTOM + 16, f"{row['rows']:g}")
         for place, row in enumerate(by_batch)
+        if (last - place) % every == 0
     ]
     parts.append(text("middle", (LEFT + RIGHT) / 2, BOTTOM + 34, "rows in a batch"))
     for number, (name, wording) in enumerate(_LINES.items()):

@@ -6,7 +6,7 @@ Section `plan` says what is to be written and on what. Nothing is loaded or run:
 model's config, machines from data sheets, what drafts bring from a profile that was measured. A
 simulation of the fan-out adds what waits: starts, waves, slow machines, faults.
 
-Writes `plan/plan.json` and `plan/plan.svg`. The last line on stdout is one JSON object.
+Writes `plan/plan.json` and `plan/plan.svg`.
 """
 
 import json
@@ -39,7 +39,7 @@ from pipeline.store import Store
 
 
 def run(config: RunConfig, store: Store) -> None:
-    """Write `plan/plan.json` and `plan/plan.svg`; print a table and a line of JSON."""
+    """Write `plan/plan.json` and `plan/plan.svg`; print a table."""
     settings = {"plan": config.plan, "seed": config.seed, "model": config.language_model.path}
     plan = store.plan("plan", settings | {"block_rows": config.generation.block_rows})
     result = forecast(config)
@@ -51,7 +51,6 @@ def run(config: RunConfig, store: Store) -> None:
     plan.write_files(fill, len(result["arms"]))
     for line in lines(result):
         print(line)
-    print(json.dumps(result["totals"]))
 
 
 def forecast(config: RunConfig) -> dict[str, Any]:

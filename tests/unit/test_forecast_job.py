@@ -179,10 +179,8 @@ def test_make_plan_writes_a_forecast_and_a_picture_that_loads_nothing(tmp_path, 
     argv = ["--config", str(CONF), "--set", f"artifacts={tmp_path}", "--set", "plan.seeds=2"]
     assert forecast_cost.main(argv) == 0
     printed = capsys.readouterr().out
-    last = json.loads(printed.splitlines()[-1])
     stored = json.loads((tmp_path / "plan/plan/plan.json").read_text())
-    assert last == stored["totals"]
-    assert {PLAIN, PLAIN_ALONE, "strict", "relaxed"} <= set(last)
+    assert {PLAIN, PLAIN_ALONE, "strict", "relaxed"} <= set(stored["totals"])
     assert "LASER's example" in printed
     assert "565 GPU days" in printed
     picture = (tmp_path / "plan/plan/plan.svg").read_text()
