@@ -48,7 +48,8 @@ from jobs.decoding_arms import (
 )
 from jobs.generation_actor import make_drafter, make_engine
 from jobs.step_limit import ModelSize, measure_machine, size_of
-from jobs.waves import Identity, has_draft_model, identify
+from jobs.wave_names import has_draft_model
+from jobs.waves import Identity, identify
 from pipeline.config import RunConfig
 from pipeline.engine.draft_model import DraftModelDrafter
 from pipeline.engine.types import Drafter, Request

@@ -28,7 +28,8 @@ from jobs.benchmark_summary import Target, last_line
 from jobs.cluster import node_resources, start_ray
 from jobs.decoding_arms import STRICT
 from jobs.merge_waves import totals_in
-from jobs.waves import Wave, identify, last_wave, open_wave
+from jobs.wave_names import last_wave
+from jobs.waves import Wave, identify, open_wave
 from jobs.writers import Writers
 from pipeline.config import RunConfig, StageSettings
 from pipeline.errors import DataError

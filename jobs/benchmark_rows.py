@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from jobs import build_catalog, group_entities, train_embeddings
 from jobs.build_pools import build_wave
 from jobs.generate_knowledge import write_wave
-from jobs.waves import Identity, Wave, last_wave, open_wave
+from jobs.wave_names import last_wave
+from jobs.waves import Identity, Wave, open_wave
 from jobs.writers import Writers
 from pipeline.config import RunConfig
 from pipeline.engine.types import Request

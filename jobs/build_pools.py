@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
-from jobs.waves import earlier_knowledge, earlier_run, knowledge_name, last_wave, pools_name
+from jobs.wave_names import knowledge_name, last_wave, pools_name
+from jobs.waves import earlier_knowledge, earlier_run
 from pipeline.config import PoolSettings, RunConfig
 from pipeline.language_model import ChatTokenizer, load_tokenizer
 from pipeline.store import Plan, Store

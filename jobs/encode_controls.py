@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from features.ctr.controls import TEMPLATES, control_texts
+from features.ctr.controls import TEMPLATES, control_texts, dataset_of, encoded
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from jobs import cli
 from jobs.actor_pool import ActorPool
@@ -30,7 +30,7 @@ _BLOCK_ROWS = 1024
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the controls of the check that are missing."""
-    encode(config, store, wanted(config))
+    encode(config, store, encoded(config.ctr.controls))
 
 
 def encode(config: RunConfig, store: Store, names: Sequence[str]) -> None:
@@ -48,16 +48,6 @@ def encode(config: RunConfig, store: Store, names: Sequence[str]) -> None:
             todo[name] = plan
     if todo:
         _encode(config, store, todo)
-
-
-def wanted(config: RunConfig) -> list[str]:
-    """The controls of the check that an encoder reads."""
-    return [name for name in config.ctr.controls if name in TEMPLATES]
-
-
-def dataset_of(name: str) -> str:
-    """Where the features of a control stand."""
-    return f"controls/{name}/features"
 
 
 def _encode(config: RunConfig, store: Store, todo: Mapping[str, Plan]) -> None:

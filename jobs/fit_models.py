@@ -15,13 +15,13 @@ import pyarrow as pa
 from features.ctr.arms import RECOMMENDATIONS, Arm, Told, make_arms
 from features.ctr.candidates import CandidateLists, join_lists
 from features.ctr.check import first_tasks, other_tasks, tuned
+from features.ctr.controls import dataset_of, encoded
 from features.ctr.data import CtrData, make_ctr_data
 from features.ctr.guard import require_past_only
 from features.ctr.join import KnowledgeVectors, join_vectors, vectors_of
 from features.ctr.training import Fit, Task, Trial, fit_one
 from features.frameworks import framework_named
 from jobs.cluster import start_ray
-from jobs.encode_controls import dataset_of, wanted
 from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
 from jobs.waves import CATALOG, require_own_vectors
 from pipeline.config import RunConfig
@@ -85,7 +85,7 @@ def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
 def inputs_of(config: RunConfig) -> list[str]:
     """The datasets that fits are made from."""
     lists = [RECOMMENDATIONS] if RECOMMENDATIONS in config.ctr.controls else []
-    return [*INPUTS, *map(dataset_of, wanted(config)), *lists]
+    return [*INPUTS, *map(dataset_of, encoded(config.ctr.controls)), *lists]
 
 
 def load_inputs(store: Store, config: RunConfig) -> tuple[CtrData, KnowledgeVectors]:
@@ -112,7 +112,7 @@ def _plain(config: RunConfig, plain: Store | None, data: CtrData) -> KnowledgeVe
 def _controls(config: RunConfig, store: Store, data: CtrData) -> dict[str, Told | None]:
     """The controls wanted, with vectors where they are encoded texts, and with lists."""
     controls: dict[str, Told | None] = dict.fromkeys(config.ctr.controls)
-    for name in wanted(config):
+    for name in encoded(config.ctr.controls):
         features = store.read(dataset_of(name))
         require_past_only(data, features, config.catalog.split.protocol)
         controls[name] = vectors_of(data, features)

@@ -27,18 +27,16 @@ import pyarrow.compute as pc
 from jobs import cli
 from jobs.build_pools import build_wave
 from jobs.merge_waves import STRETCH, in_words, merged, sum_of, totals_in, totals_of
+from jobs.wave_names import knowledge_name, last_wave, wave_has_pools
 from jobs.waves import (
     Identity,
     earlier_run,
     groups_of,
     identify,
-    knowledge_name,
-    last_wave,
     open_prompts,
     open_wave,
     plan_wave,
     tasks_of,
-    wave_has_pools,
     wave_identity,
     wave_rule,
 )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jobs import cli
-from jobs.waves import last_wave, pools_name
+from jobs.wave_names import last_wave, pools_name
 from pipeline.config import RunConfig
 from pipeline.engine.row import Row
 from pipeline.engine.stops import Stops

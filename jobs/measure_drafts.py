@@ -30,7 +30,8 @@ from jobs.decoding_arms import drafting_from_pools, engine_arm, own_rules
 from jobs.draft_profile import Benchmarked, Verified, profile_of
 from jobs.generation_actor import make_drafter, make_engine
 from jobs.refresh_rows import sized
-from jobs.waves import identify, last_wave
+from jobs.wave_names import last_wave
+from jobs.waves import identify
 from pipeline.config import RunConfig
 from pipeline.cost_cache import cost_file, read_costs
 from pipeline.engine.budget import FREE

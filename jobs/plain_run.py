@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from features.carry import why_not
-from jobs.waves import framework_of_knowledge, knowledge_name
+from jobs.wave_names import knowledge_name
+from jobs.waves import framework_of_knowledge
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.knowledge import entities, is_among

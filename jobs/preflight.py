@@ -4,7 +4,7 @@ from features.encoder import locate_encoder, require_positions, require_weights
 from jobs.generation_actor import draft_model_of
 from jobs.plain_run import require_plain_run
 from jobs.run_record import require_previous
-from jobs.waves import has_draft_model
+from jobs.wave_names import has_draft_model
 from pipeline.config import RunConfig
 from pipeline.language_model import require_model_files
 from pipeline.readers import raw_files

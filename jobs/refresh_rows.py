@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from features.frameworks import framework_named
 from jobs.decoding_arms import Outcome, engine_arm
 from jobs.generation_actor import make_engine
-from jobs.waves import CATALOG, Identity, last_wave, open_wave
+from jobs.wave_names import last_wave
+from jobs.waves import CATALOG, Identity, open_wave
 from pipeline.config import RunConfig
 from pipeline.engine.rules import Strict
 from pipeline.engine.types import NoDraft, Request

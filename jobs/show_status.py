@@ -12,18 +12,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from features.ctr.controls import dataset_of, encoded
 from features.provenance import unit_of
 from jobs import cli
-from jobs.encode_controls import dataset_of, wanted
 from jobs.lease import holder
 from jobs.remote_log import RUN_LOG
-from jobs.waves import (
-    knowledge_name,
-    last_wave,
-    pools_name,
-    wave_has_pools,
-    why_no_comparison,
-)
+from jobs.wave_names import knowledge_name, last_wave, pools_name, wave_has_pools, why_no_comparison
 from pipeline.config import RunConfig
 from pipeline.mirrored_files import MirroredFiles
 from pipeline.store import Store
@@ -38,7 +32,7 @@ def datasets(config: RunConfig) -> list[str]:
         by_wave += [pools_name(wave)] if wave_has_pools(config, wave) else []
         by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
-    controls = [dataset_of(name) for name in wanted(config)]
+    controls = [dataset_of(name) for name in encoded(config.ctr.controls)]
     check = [*controls, "fits", "ctr"]
     after = ["knowledge", "comparison", "features", "quality", *check, "report"]
     return [*before, *by_wave, *after]

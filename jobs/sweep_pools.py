@@ -28,7 +28,8 @@ from jobs.sweep_rows import Setting, Texts, pools_for, prepare_texts, read_texts
 from jobs.sweep_rules import measure_rules
 from jobs.sweep_summary import Outcome, summarise
 from jobs.sweep_variations import Arm, Variations
-from jobs.waves import Identity, identify, knowledge_name, last_wave
+from jobs.wave_names import knowledge_name, last_wave
+from jobs.waves import Identity, identify
 from pipeline.config import RunConfig
 from pipeline.cost_cache import cost_file, read_costs
 from pipeline.engine.budget import FREE, CostTable

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from jobs.benchmark_rows import prepare
 from jobs.generate_knowledge import write_wave
-from jobs.waves import Identity, knowledge_name, last_wave, open_wave
+from jobs.wave_names import knowledge_name, last_wave
+from jobs.waves import Identity, open_wave
 from jobs.writers import Writers
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from features.frameworks import REGISTRY, framework_named
 from jobs.generation_actor import draft_model_of
+from jobs.wave_names import has_draft_model, knowledge_name, pools_name, wave_has_pools
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.knowledge import (
@@ -37,7 +38,7 @@ _SAID = [
     *("kind", "entity_id", "group_id", "wave", "rule", "relaxed_tokens"),
     *("text", "token_ids", "error"),
 ]
-_CARRIED, _REFRESHED = 0, 1  # waves of a refresh
+_CARRIED = 0  # wave of a refresh
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,6 @@ class Identity:
     tokenizer: ChatTokenizer
     model: str  # fingerprint
     draft_model: str = ""  # fingerprint, if a model drafts
-
-
-def knowledge_name(wave: int) -> str:
-    """Dataset of one wave's knowledge."""
-    return f"waves/{wave}/knowledge"
-
-
-def pools_name(wave: int) -> str:
-    """Dataset of the pools that a wave drafts from."""
-    return f"waves/{wave}/pools"
-
-
-def last_wave(config: RunConfig) -> int:
-    """Number of the wave that ends the run."""
-    return _REFRESHED if config.refresh.previous else config.generation.waves
 
 
 def earlier_run(config: RunConfig) -> Store | None:
@@ -122,25 +108,6 @@ def wave_rule(config: RunConfig, wave: int) -> str:
     rule = config.generation.rule
     is_plain = wave == PLAIN_WAVE and not has_draft_model(config) and rule != "sampled"
     return "plain" if is_plain else rule
-
-
-def has_draft_model(config: RunConfig) -> bool:
-    """Whether a model drafts, not the pools."""
-    return config.drafts.source == "model"
-
-
-def wave_has_pools(config: RunConfig, wave: int) -> bool:
-    """Whether a wave drafts from the texts of those before it."""
-    return wave != PLAIN_WAVE and not has_draft_model(config)
-
-
-def why_no_comparison(config: RunConfig, store: Store) -> str:
-    """Why a complete run has no `comparison`; "" if it has one."""
-    if not config.comparison.rows_per_kind:
-        return "comparison.rows_per_kind is 0"
-    last = store.manifest(knowledge_name(last_wave(config)))
-    is_empty = last is not None and not last.num_rows  # a refresh found nothing to write
-    return "the last wave had no text to write" if is_empty else ""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
 from jobs.merge_waves import totals_in
 from jobs.progress import board_of, heartbeat, read_board
-from jobs.waves import Wave, has_draft_model
+from jobs.wave_names import has_draft_model
+from jobs.waves import Wave
 from pipeline.config import RunConfig
 from pipeline.engine.types import Generation
 from pipeline.knowledge import collect

@@ -7,7 +7,7 @@ prompts they see the past only.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,16 @@ TEMPLATES = {
     "raw_text": Templates(_USER_ATTRIBUTES, ITEM_FACTS, {}, _NO_WORDS),
     "history": Templates(_USER_HISTORY, "{{ title }}", {}, _NO_WORDS),
 }
+
+
+def encoded(controls: Iterable[str]) -> list[str]:
+    """Those of some controls of the check that an encoder reads."""
+    return [name for name in controls if name in TEMPLATES]
+
+
+def dataset_of(control: str) -> str:
+    """Where the features of a control stand."""
+    return f"controls/{control}/features"
 
 
 def control_texts(prompts: Prompts, rows: int) -> Iterator[pa.Table]:

@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 import typer
 
 from jobs import cli
-from jobs.commands.dry_run import dry_run
-from jobs.commands.dry_run import lines as dry_lines
 from jobs.commands.options import Asked
 from jobs.commands.outcome import outcome
 from pipeline.config import RunConfig
@@ -48,10 +46,11 @@ def finish(
 
 def show_dry_run(stages: Stages, on: Asked, as_json: bool) -> NoReturn:
     """Say what a command would do, and exit."""
+    from jobs.commands.dry_run import dry_run, lines  # loads what stages load: seconds
 
     def view(config: RunConfig, store: Store) -> int:
         told = dry_run(config, store, stages(config))
-        tell(told, dry_lines(told), as_json)
+        tell(told, lines(told), as_json)
         return 0
 
     raise typer.Exit(cli.show(view, *on, must_exist=False).code)

@@ -2,6 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from features.ctr import controls
 from jobs import assign_semantic_ids, encode_controls
 from jobs.item_contents import read_items
 from jobs.semantic_id_files import CODEBOOKS, read_ids
@@ -321,7 +322,7 @@ def test_content_may_be_what_the_catalog_says_by_itself(config, monkeypatch):
 
     def encode(of, into, names):
         asked.append(names)
-        dataset = encode_controls.dataset_of(names[0])
+        dataset = controls.dataset_of(names[0])
         if into.manifest(dataset) is None:
             write(into, list(range(NUM_ITEMS)), dataset=dataset, content=2)
 
@@ -333,4 +334,4 @@ def test_content_may_be_what_the_catalog_says_by_itself(config, monkeypatch):
     np.testing.assert_array_equal(
         read_items(store, "controls/raw_text/features", "train")[1].content, vectors(2)
     )
-    assert encode_controls.wanted(config) == ["raw_text", "history"]  # the check's own list
+    assert controls.encoded(config.ctr.controls) == ["raw_text", "history"]  # the check's own list

@@ -16,14 +16,8 @@ from jobs import (
     measure_quality,
 )
 from jobs.merge_waves import totals_in
-from jobs.waves import (
-    CATALOG,
-    Identity,
-    knowledge_name,
-    last_wave,
-    plan_wave,
-    require_own_framework,
-)
+from jobs.wave_names import knowledge_name, last_wave
+from jobs.waves import CATALOG, Identity, plan_wave, require_own_framework
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.schemas import FEATURES, KNOWLEDGE, SCHEMAS

@@ -60,7 +60,11 @@ def test_no_test_folder_is_a_package_or_named_like_one():
 
 @pytest.mark.parametrize(
     "modules",
-    ["pipeline, retrieval_pools, features", "jobs.run_all"],  # it reads the config before all else
+    [
+        "pipeline, retrieval_pools, features",
+        "jobs.run_all",
+        "jobs.command_line",
+    ],  # a run reads the config before all else
 )
 def test_what_is_imported_first_loads_no_heavy_library(modules):
     code = (
