@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from jobs.commands import measuring, viewing
+from jobs.commands import measuring, starting, viewing
 from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
 from jobs.commands.running import run_job, show_dry_run
 from jobs.commands.stages import COMMANDS, MAIN, Command, stages_of
@@ -68,7 +68,8 @@ def refresh(
 
 for _command in COMMANDS:
     _register(_command)
-app.registered_commands += viewing.app.registered_commands + measuring.app.registered_commands
+for _part in (starting, viewing, measuring):
+    app.registered_commands += _part.app.registered_commands
 
 
 def main() -> None:

@@ -1,0 +1,51 @@
+"""The command that a user's own catalog begins with."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.errors import UserError
+
+app = typer.Typer()
+
+_TABLE = "File, folder of Parquet files, or URI"
+
+
+@app.command(
+    rich_help_panel="Before a run and beside it",
+    epilog="Example: laser init data/readers.csv data/books.csv data/ratings.csv "
+    "--output conf/bookshop.yaml",
+)
+def init(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help=f"Tables, in any order. {_TABLE}.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Config to write.")] = Path(
+        "conf/own.yaml"
+    ),
+    run: Annotated[str | None, typer.Option(help="Name of the run; else the config's.")] = None,
+    users: Annotated[
+        str | None, typer.Option(help="The table of users, if it is not seen.")
+    ] = None,
+    items: Annotated[
+        str | None, typer.Option(help="The table of items, if it is not seen.")
+    ] = None,
+    interactions: Annotated[
+        str | None, typer.Option(help="The table of interactions, if it is not seen.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the config.")] = False,
+) -> None:
+    """Write a commented config by looking at tables: which is which, keys, times, attributes."""
+    from jobs import init_config
+
+    named = {"users": users, "items": items, "interactions": interactions}
+    try:
+        proposal = init_config.init(tables or [], output, run=run, overwrite=force, **named)
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    typer.echo(f"{output} is written; every line says what it was taken from")
+    for doubt in proposal.doubts:
+        typer.echo(f"  check: {doubt}")
+    typer.echo(f"next: laser validate --config {output}")
