@@ -54,6 +54,8 @@ def _require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
     Raises:
         DataError: no interaction is a like.
     """
+    if settings.positive_rating is None:
+        return
     if pc.max(catalog.interactions["label"]).as_py() == 0:
         ratings = pc.min_max(catalog.interactions["rating"]).as_py()
         raise DataError(

@@ -16,6 +16,7 @@ from pipeline.readers import read_raw
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
 from pipeline.splits import assign_splits
 from pipeline.times import TICKS
+from pipeline.usable_rows import usable_rows
 from pipeline.validation import validate
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ def load_catalog(settings: CatalogSettings) -> Catalog:
         ConfigError: the settings name columns that a table cannot have.
     """
     raw = read_raw(settings)
+    if settings.unusable_rows == "drop":
+        raw = usable_rows(raw)
     validate(raw, settings.timestamp_unit)
     if settings.max_users or settings.max_items:
         raw = _densest(raw, settings)
@@ -52,13 +55,20 @@ def load_catalog(settings: CatalogSettings) -> Catalog:
 def _finished(interactions: pa.Table, settings: CatalogSettings) -> pa.Table:
     """Seconds, order, label and split."""
     seconds = pc.divide(interactions["timestamp"], TICKS[settings.timestamp_unit])
-    label = pc.greater_equal(interactions["rating"], settings.positive_rating).cast(pa.int8())
+    label = labels_of(interactions["rating"], settings.positive_rating)
     table = interactions.drop_columns("timestamp").append_column("timestamp", seconds)
     table = table.append_column("label", label).sort_by(
         [(key, "ascending") for key in ("timestamp", "user_id", "item_id")]
     )
     table = table.append_column("split", assign_splits(table, settings.split))
     return table.select(INTERACTIONS.names).cast(INTERACTIONS)
+
+
+def labels_of(ratings: pa.ChunkedArray, positive_rating: float | None) -> pa.ChunkedArray:
+    """1 where a rating is a like, else 0."""
+    if positive_rating is None:
+        return pa.chunked_array([pa.repeat(pa.scalar(1, pa.int8()), len(ratings))])
+    return pc.greater_equal(ratings, positive_rating).cast(pa.int8())
 
 
 def _titled(items: pa.Table) -> pa.Table:

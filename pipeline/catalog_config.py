@@ -12,6 +12,10 @@ class TableSettings(Settings):
     """One of the user's own tables: a Parquet, CSV or TSV file, or a folder of Parquet files."""
 
     path: Location
+    # Of a text table: between its columns. None: a comma, a tab in `.tsv`.
+    separator: Annotated[
+        Literal[",", ";", "\t", "|"] | None, Field(exclude_if=lambda given: given is None)
+    ] = None
     columns: dict[str, str] = {}  # our column -> their column, where the names differ
     attributes: list[str] = []  # their columns kept as attributes, under their own names
 
@@ -19,7 +23,7 @@ class TableSettings(Settings):
 class TablesSettings(Settings):
     """The user's own catalog."""
 
-    users: TableSettings
+    users: TableSettings | None = None  # None: whoever has an interaction, without attributes
     items: TableSettings
     interactions: TableSettings
 
@@ -57,8 +61,14 @@ class CatalogSettings(Settings):
     tables: TablesSettings | None = None  # source: tables
     max_users: Count | None = None  # keep the most active users only
     max_items: Count | None = None  # keep the most rated items only
-    positive_rating: float = 4.0  # label = rating >= positive_rating
+    # label = rating >= positive_rating. null: there are no ratings, and every interaction is a like
+    positive_rating: float | None = 4.0
     timestamp_unit: Literal["s", "ms", "us"] = "s"  # source: tables
+    # Rows that no run can use, see `pipeline.usable_rows`: the catalog is refused, or goes on
+    # without them.
+    unusable_rows: Annotated[
+        Literal["refuse", "drop"], Field(exclude_if=lambda choice: choice == "refuse")
+    ] = "refuse"
     split: SplitSettings = SplitSettings()
 
     @model_validator(mode="after")

@@ -14,15 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from pipeline.encodings import by_iconv
 from pipeline.errors import DataError
 from pipeline.schemas import ATTRIBUTES
 
 log = logging.getLogger(__name__)
 
 _NUMBER = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
-_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?Z?$"
+_DAY_AND_TIME = (
+    r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
+)
+_DATE = rf"{_DAY_AND_TIME}(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?$"
+_ZONE = r"[ T].*[+-][0-9]{2}:?[0-9]{2}$"
 _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}  # from here on a float skips integers; by bits
 _FEW_BROKEN = 0.01  # of a column; more is another encoding, not a broken value
+_TELLING = 1_000  # values that tell an encoding
 _MAP_ROWS = 65_536  # keeps the string offsets of one slice far below 2 GiB
 
 
@@ -45,7 +51,7 @@ def as_ids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     if broken:
         raise DataError(
             f"{where}: {len(broken)} ids are not UTF-8, the first in data row {broken[0] + 1}; "
-            "store its text as UTF-8"
+            f"{_as_utf8(column, broken)}"
         )
     return column
 
@@ -61,12 +67,13 @@ def as_text(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """
     if pt.is_dictionary(column.type):
         return as_text(column.cast(column.type.value_type), where)
-    column, broken = _mended(_as_string(column, where))
+    raw = _as_string(column, where)
+    column, broken = _mended(raw)
     if not broken:
         return column
     found = f"{where}: {len(broken)} of {len(column)} values are not UTF-8, the first in data row"
     if len(broken) > max(1.0, _FEW_BROKEN * len(column)):
-        raise DataError(f"{found} {broken[0] + 1}; store its text as UTF-8")
+        raise DataError(f"{found} {broken[0] + 1}; {_as_utf8(raw, broken)}")
     log.warning("%s %d; what cannot be read became \ufffd", found, broken[0] + 1)
     return column
 
@@ -87,6 +94,12 @@ def _mended(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[int]]:
         ]
         return pa.chunked_array([pa.array(texts, pa.string())]), broken
     return column, []
+
+
+def _as_utf8(column: pa.ChunkedArray, broken: list[int]) -> str:
+    """What to do about a column of which some rows are not UTF-8."""
+    some = column.cast(pa.binary()).take(pa.array(broken[:_TELLING])).to_pylist()
+    return f"store its text as UTF-8 (of a text file {by_iconv(b' '.join(some))})"
 
 
 def _as_string(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
@@ -119,7 +132,7 @@ def as_timestamps(column: pa.ChunkedArray, unit: str, where: str) -> pa.ChunkedA
     """Ticks of `unit` since 1970-01-01 UTC as int64, fractions cut off.
 
     Numbers are taken to be in `unit` already; dates, times and ISO text ('2024-05-01 12:30:00',
-    without a zone: UTC) carry their own.
+    also with slashes; without a zone: UTC) carry their own.
     """
     if pt.is_dictionary(column.type):
         return as_timestamps(column.cast(column.type.value_type), unit, where)
@@ -194,7 +207,13 @@ def _parsed_dates(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     trimmed = pc.utf8_trim_whitespace(column)
     readable = pc.match_substring_regex(trimmed, _DATE)
     text = pc.if_else(readable, pc.utf8_rtrim(trimmed, "Z"), pa.scalar(None, trimmed.type))
+    text = pc.replace_substring(text, "/", "-")
     try:
-        return text.cast(pa.timestamp("us"))
+        has_zone = pc.match_substring_regex(text, _ZONE)
+        if not pc.any(has_zone).as_py():
+            return text.cast(pa.timestamp("us"))
+        is_bare = pc.match_substring_regex(text, "^.{10}$")
+        zoned = pc.binary_join_element_wise(text, pc.if_else(is_bare, " 00:00Z", "Z"), "")
+        return pc.if_else(has_zone, text, zoned).cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid as error:  # the 31st of June
         raise DataError(f"{where}: {error}") from error

@@ -11,7 +11,9 @@ from pipeline.catalog_config import CatalogSettings, TableSettings
 from pipeline.column_files import read_columns
 from pipeline.errors import ConfigError, DataError
 from pipeline.fetched import local_copy
-from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all
+from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all, users_of
+
+_LIKED = 5.0  # the rating of all where there are none: prompts then say "5 stars"
 
 
 def read_own_tables(settings: CatalogSettings) -> RawTables:
@@ -19,10 +21,13 @@ def read_own_tables(settings: CatalogSettings) -> RawTables:
 
     Raises:
         DataError: a file is missing or unreadable, or lacks a column, or a column cannot be what it
-            should be; all three tables are looked at.
+            should be; all tables are looked at.
         ConfigError: `columns` or `attributes` name what a table cannot have.
     """
-    return RawTables(*read_all(*(partial(_read, name, settings) for name in REQUIRED)))
+    given = [name for name in REQUIRED if _own(name, settings)]
+    reads = read_all(*(partial(_read, name, settings) for name in given))
+    tables = dict(zip(given, reads, strict=True))
+    return RawTables(**({"users": users_of(tables["interactions"])} | tables))
 
 
 def own_files(settings: CatalogSettings) -> list[Path]:
@@ -31,20 +36,26 @@ def own_files(settings: CatalogSettings) -> list[Path]:
     Raises:
         DataError: there is none where the settings say.
     """
-    return [file for name in REQUIRED for file in _files(name, _own(name, settings))]
+    tables = {name: _own(name, settings) for name in REQUIRED}
+    return [file for name, table in tables.items() if table for file in _files(name, table)]
 
 
 def _read(name: str, settings: CatalogSettings) -> pa.Table:
     table = _own(name, settings)
-    theirs = _their_columns(name, table)
+    assert table is not None  # `read_own_tables` reads what there is
+    theirs = _their_columns(name, table, settings.positive_rating is not None)
     remedies = _remedies(name, table, theirs)
     parts, path = [], f"catalog.tables.{name}.path"
     # File by file: parts written on different days may disagree about the type of an id.
     for file in _files(name, table):
-        raw = read_columns(file, remedies, name, f"correct {path} or write the file anew")
+        anew = f"correct {path} or write the file anew"
+        raw = read_columns(file, remedies, name, anew, table.separator)
         columns = {ours: raw[column] for ours, column in theirs.items()}
         attributes = {column: raw[column] for column in table.attributes}
-        parts.append(our_table(columns, attributes, settings.timestamp_unit, file, theirs))
+        ours = our_table(columns, attributes, settings.timestamp_unit, file, theirs)
+        if name == "interactions" and "rating" not in theirs:
+            ours = ours.append_column("rating", pa.repeat(_LIKED, ours.num_rows))
+        parts.append(ours)
     return pa.concat_tables(parts)
 
 
@@ -61,12 +72,12 @@ def _remedies(name: str, table: TableSettings, theirs: Mapping[str, str]) -> dic
     return dict.fromkeys(table.attributes, listed) | required
 
 
-def _own(name: str, settings: CatalogSettings) -> TableSettings:
+def _own(name: str, settings: CatalogSettings) -> TableSettings | None:
     assert settings.tables is not None  # CatalogSettings checks it
     return getattr(settings.tables, name)
 
 
-def _their_columns(name: str, table: TableSettings) -> dict[str, str]:
+def _their_columns(name: str, table: TableSettings, has_ratings: bool) -> dict[str, str]:
     """Our column -> theirs, for the columns a table of this kind must have."""
     where = f"catalog.tables.{name}"
     for ours in table.columns:
@@ -75,7 +86,13 @@ def _their_columns(name: str, table: TableSettings) -> dict[str, str]:
             raise ConfigError(f"{where}.columns.{ours}: unknown column; the nearest is {near}")
     if name == "interactions" and table.attributes:
         raise ConfigError(f"{where}.attributes: interactions have none; remove the key")
-    return {ours: table.columns.get(ours, ours) for ours in REQUIRED[name]}
+    needed = [ours for ours in REQUIRED[name] if ours != "rating" or has_ratings]
+    if "rating" in table.columns and not has_ratings:
+        raise ConfigError(
+            f"{where}.columns.rating names a column, but catalog.positive_rating: null says that "
+            "there are no ratings; remove one of the two"
+        )
+    return {ours: table.columns.get(ours, ours) for ours in needed}
 
 
 def _files(name: str, table: TableSettings) -> list[Path]:

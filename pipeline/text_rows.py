@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from pipeline.bad_lines import BadLines
-from pipeline.column_files import as_strings, require_columns
+from pipeline.column_files import as_strings, names_of, require_columns
 from pipeline.data_sets import damaged
 from pipeline.errors import DataError
 
@@ -33,7 +33,7 @@ def csv_rows(file: Path, columns: Sequence[str], origin: str) -> Iterator[pa.Tab
     remedies = dict.fromkeys(columns, f"get the file anew: {origin}")
     skip = pacsv.ParseOptions(invalid_row_handler=lambda _: "skip")
     with _open(file, origin, skip) as reader:
-        there = reader.schema.names
+        there = names_of(reader.schema, str(file))
     require_columns(remedies, there, str(file))
     bad = BadLines(file, f"rows of {len(there)} columns")
 
