@@ -40,7 +40,7 @@ def run(config: RunConfig, store: Store) -> None:
         return
     catalog = load_catalog(config.catalog)
     _require_likes(catalog, config.catalog)
-    facts = _facts(catalog)
+    facts = catalog_facts(catalog)
     for name, value in facts.items():
         log.info("%s: %s", name, value)
     for plan in missing:
@@ -91,7 +91,7 @@ def _identity(file: Path) -> dict[str, Any]:
     return {"path": name_of(file), "size": file.stat().st_size, "sha256": digest}
 
 
-def _facts(catalog: Catalog) -> dict[str, Any]:
+def catalog_facts(catalog: Catalog) -> dict[str, Any]:
     """Counts, and how much of the test part is about users without a past."""
     rows = catalog.interactions
     past = rows.filter(pc.equal(rows["split"], "knowledge"))

@@ -96,20 +96,27 @@ def _their_columns(name: str, table: TableSettings, has_ratings: bool) -> dict[s
 
 
 def _files(name: str, table: TableSettings) -> list[Path]:
-    """The file itself, or the Parquet files under a folder in order of their names."""
-    where = f"catalog.tables.{name}.path"
-    path = local_copy(table.path)
+    return files_at(table.path, f"catalog.tables.{name}.path")
+
+
+def files_at(location: Path | str, where: str) -> list[Path]:
+    """The file itself, or the Parquet files under a folder in order of their names.
+
+    Raises:
+        DataError: there is none; `where` it was looked for, for the message.
+    """
+    path = local_copy(location)
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise DataError(f"{where}: {table.path} does not exist; correct the path")
+        raise DataError(f"{where}: {location} does not exist; correct the path")
     files = sorted(
         file
         for file in path.rglob("*.parquet")
         if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not files:
-        raise DataError(f"{where}: no *.parquet file in the folder {table.path}; correct the path")
+        raise DataError(f"{where}: no *.parquet file in the folder {location}; correct the path")
     return files
 
 

@@ -1,0 +1,79 @@
+"""Which of the settings that a catalog may need make it load: rows left out, another split."""
+
+import logging
+from dataclasses import dataclass
+
+from jobs.build_catalog import catalog_facts
+from pipeline.catalog import Catalog, load_catalog
+from pipeline.catalog_config import CatalogSettings
+from pipeline.errors import DataError
+
+_MANY = 0.5  # of the test rows of users without a past: a cut on one clock is of no use then
+_NO_PAST = "test_rows_of_users_without_past_share"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A catalog that loaded, with what was wrong before."""
+
+    catalog: Catalog
+    settings: CatalogSettings
+    unusable: list[str]  # kinds of rows that are left out
+    why_split: str
+
+
+def load_somehow(settings: CatalogSettings) -> Trial:
+    """Load a catalog as `settings` say, or without unusable rows, or split user by user.
+
+    Raises:
+        DataError: it loads in no way; what is wrong without any of this.
+    """
+    quiet = logging.getLogger("pipeline")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)  # what is left out is told by the caller, once
+    try:
+        return _loaded(settings)
+    finally:
+        quiet.setLevel(level)
+
+
+def _loaded(settings: CatalogSettings) -> Trial:
+    first: DataError | None = None
+    for rows in ("refuse", "drop"):
+        given = settings.model_copy(update={"unusable_rows": rows})
+        try:
+            catalog, given, why = _split(given)
+        except DataError as error:
+            first = first or error
+            continue
+        unusable = str(first).splitlines()[1:] if first else []
+        return Trial(catalog, given, [_short(line) for line in unusable], why)
+    assert first is not None  # or the loop had returned
+    raise first
+
+
+def _split(settings: CatalogSettings) -> tuple[Catalog, CatalogSettings, str]:
+    """By one clock, unless that leaves a part empty or most test users without a past."""
+    try:
+        catalog = load_catalog(settings)
+        share = catalog_facts(catalog)[_NO_PAST]
+        if share <= _MANY:
+            return catalog, settings, f"{share:.0%} of the test rows are of users without a past"
+        why = f"one clock would leave {share:.0%} of the test rows to users without a past"
+    except DataError as error:
+        if "leaves a part empty" not in str(error):
+            raise
+        catalog, why = None, "one clock would leave a part empty"
+    split = settings.split.model_copy(update={"protocol": "per_user_prefix"})
+    other = settings.model_copy(update={"split": split})
+    try:
+        return load_catalog(other), other, why
+    except DataError:
+        if catalog is None:
+            raise
+        return catalog, settings, why
+
+
+def _short(problem: str) -> str:
+    """A line of `pipeline.validation` without its examples and its remedy."""
+    return problem.strip().partition(" (")[0].partition(";")[0]

@@ -1,0 +1,94 @@
+"""A proposed config as YAML, with what was seen beside every line."""
+
+import json
+import re
+from collections.abc import Sequence
+
+import yaml
+
+from pipeline.table_guess import Attributes, Choice
+
+_LONGEST = 160  # characters of a comment
+_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
+_PLAIN = re.compile(r"([^\W\d]|[./](?=\w))[\w./-]*")
+
+
+class ConfigText:
+    """Lines of YAML; `doubts` collects those that the writer is not sure of."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.doubts: list[str] = []
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def remark(self, text: str, depth: int = 0) -> None:
+        """A line that is only a comment."""
+        self._lines.append(f"{'  ' * depth}# {_one_line(text)}")
+
+    def section(self, name: str, depth: int = 0, seen: str = "") -> None:
+        """The name of what follows, deeper."""
+        if not depth:
+            self._lines.append("")
+        self._lines.append(f"{'  ' * depth}{name}:{_comment(seen)}")
+
+    def value(
+        self, name: str, value: str | float | None, depth: int, seen: str = "", doubt: str = ""
+    ) -> None:
+        """One setting."""
+        self._add(f"{'  ' * depth}{name}: {scalar(value)}", name, seen, doubt)
+
+    def choice(self, name: str, choice: Choice, depth: int) -> None:
+        """A setting that names a column."""
+        self.value(name, choice.column, depth, choice.seen, choice.doubt)
+
+    def names(self, name: str, names: Sequence[str], depth: int, seen: str = "") -> None:
+        """A setting that lists names."""
+        listed = ", ".join(map(scalar, names))
+        self._lines.append(f"{'  ' * depth}{name}: [{listed}]{_comment(seen)}")
+
+    def attributes(self, attributes: Attributes, depth: int) -> None:
+        """The attributes of an entity, and below what is left out."""
+        if attributes.kept:
+            self.section("attributes", depth)
+        for choice in attributes.kept:
+            line = f"{'  ' * (depth + 1)}- {scalar(choice.column)}"
+            self._add(line, choice.column, choice.seen, choice.doubt)
+        for choice in attributes.left_out:
+            self.remark(f"left out: {choice.column}, {choice.seen}", depth + bool(attributes.kept))
+
+    def _add(self, line: str, name: str, seen: str, doubt: str) -> None:
+        told = "; ".join(part for part in (doubt and f"check: {doubt}", seen) if part)
+        self._lines.append(line + _comment(told))
+        if doubt:
+            self.doubts.append(f"{_one_line(line)}: {_one_line(doubt)}")
+
+
+def scalar(value: str | float | None) -> str:
+    """A value that YAML reads back as it is."""
+    if value is None:
+        return "null"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _PLAIN.fullmatch(value) and _reads_back(value):
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return quoted if _reads_back(quoted, value) else json.dumps(value)
+
+
+def _reads_back(text: str, value: str | None = None) -> bool:
+    try:
+        return yaml.safe_load(text) == (text if value is None else value)
+    except yaml.YAMLError:
+        return False
+
+
+def _comment(text: str) -> str:
+    return f"  # {_one_line(text)}" if text else ""
+
+
+def _one_line(text: str) -> str:
+    line = _CONTROL.sub(" ", text).strip()
+    line = "".join(character for character in line if character.isprintable())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

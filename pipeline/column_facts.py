@@ -1,0 +1,128 @@
+"""What can be seen of a column of which nothing is known but its name."""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from pipeline.columns import as_numbers, as_text, as_timestamps
+from pipeline.errors import DataError
+from pipeline.table_heads import Head
+from pipeline.times import NANOSECONDS, TICKS, is_plausible
+
+_NEARLY_ALL = 0.95
+_LINK = r"^(https?://|www\.)|^[^@\s]+@[^@\s]+\.[a-z]+$"
+_PARTS = ("|", ";", ",", "/")  # between several values of a cell
+_SOME = 0.2
+_LARGEST = 9e18  # of the numbers that may be times
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its values as stored, and as text without the blank ones."""
+
+    name: str
+    raw: pa.ChunkedArray  # (rows,)
+    filled: pa.ChunkedArray  # (filled values,) string
+
+    @cached_property
+    def values(self) -> pa.Array:
+        """Distinct values that are not blank."""
+        return pc.unique(self.filled)
+
+    @property
+    def rows(self) -> int:
+        """Rows, blank ones too."""
+        return len(self.raw)
+
+    @property
+    def distinct(self) -> int:
+        """How many distinct values there are."""
+        return len(self.values)
+
+    @property
+    def filled_share(self) -> float:
+        """Share of the rows that have a value."""
+        return len(self.filled) / max(self.rows, 1)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether nearly every row has a value of its own, as a table's key has."""
+        return self.filled_share > _NEARLY_ALL and self.distinct > _NEARLY_ALL * len(self.filled)
+
+    @cached_property
+    def numbers(self) -> pa.ChunkedArray | None:
+        """Values as numbers, if nearly all are some."""
+        try:
+            numbers = pc.drop_null(as_numbers(self.filled, self.name))
+        except DataError:
+            return None
+        return numbers if 0 < _NEARLY_ALL * len(self.filled) <= len(numbers) else None
+
+    @cached_property
+    def length(self) -> float:
+        """Mean characters of a value."""
+        return pc.mean(pc.utf8_length(self.filled)).as_py() or 0.0
+
+    @cached_property
+    def is_link(self) -> bool:
+        """Whether values are addresses on the web or of mail."""
+        found = pc.mean(pc.match_substring_regex(self.values, _LINK).cast(pa.int8())).as_py()
+        return (found or 0.0) > _NEARLY_ALL
+
+    @cached_property
+    def time(self) -> str | None:
+        """s, ms, us or ns since 1970, or `dates`; None if it is no time."""
+        if pt.is_timestamp(self.raw.type) or pt.is_date(self.raw.type):
+            return "dates"
+        if self.numbers is not None:
+            ticks = {**TICKS, "ns": NANOSECONDS}
+            return next((unit for unit in ticks if self._fits(ticks[unit])), None)
+        try:
+            times = as_timestamps(self.filled, "s", self.name)
+        except DataError:
+            return None
+        is_time = len(self.filled) and times.null_count <= (1 - _NEARLY_ALL) * len(times)
+        return "dates" if is_time else None
+
+    def _fits(self, ticks: int) -> bool:
+        assert self.numbers is not None  # the caller looks
+        whole = pc.floor(pc.min_element_wise(self.numbers, _LARGEST)).cast(pa.int64(), safe=False)
+        fits = is_plausible(whole, ticks)
+        return pc.mean(fits.cast(pa.int8())).as_py() >= _NEARLY_ALL
+
+    @cached_property
+    def parted_by(self) -> str | None:
+        """What stands between the values of cells that hold several, which recur in other cells."""
+        for mark in _PARTS:
+            has_mark = pc.match_substring(self.values, mark)
+            if (pc.mean(has_mark.cast(pa.int8())).as_py() or 0.0) < _SOME:
+                continue
+            parts = pc.list_flatten(pc.split_pattern(self.values, mark))
+            if 2 * pc.count_distinct(pc.utf8_trim_whitespace(parts)).as_py() <= len(parts):
+                return mark
+        return None
+
+    @property
+    def example(self) -> str:
+        """One value."""
+        return self.values[0].as_py() if self.distinct else ""
+
+
+def columns_of(head: Head) -> dict[str, Column]:
+    """Every column that can be read as text, by name."""
+    found = {}
+    for name in head.table.column_names:
+        raw = head.table[name]
+        try:
+            text = as_text(raw, f"{head.path}, column {name}")
+        except DataError:  # a struct, or bytes
+            continue
+        filled = text.filter(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(text), ""), False))
+        found[name] = Column(name, raw, filled)
+    return found

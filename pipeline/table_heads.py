@@ -1,0 +1,154 @@
+"""The first rows of a table of which nothing is known but its path, whatever its columns are."""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from pipeline.column_files import SEPARATORS, as_strings, names_of, open_text, text_format
+from pipeline.encodings import by_iconv, is_utf8
+from pipeline.errors import DataError
+from pipeline.own_tables import files_at
+
+_LOOKED_AT = 1 << 20  # bytes that tell the separator and the encoding
+_LINES = 200
+_FEW_BROKEN = 0.01  # of the lines; see `pipeline.columns`
+_ALIKE = 0.9  # of the lines have as many columns as the header
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table's first rows; the columns of a text table are strings."""
+
+    path: Path | str  # as given
+    table: pa.Table
+    separator: str | None  # of a text table, where its name says another
+    is_whole: bool
+
+    @property
+    def name(self) -> str:
+        """What a person calls the table."""
+        return Path(str(self.path)).name
+
+    @property
+    def word(self) -> str:
+        """The same without what it ends in: `books` of `data/books.csv.gz`."""
+        return self.name.split(".")[0] or self.name
+
+
+def read_head(location: Path | str, rows: int) -> Head:
+    """At most so many rows of a file, or of the Parquet files in a folder.
+
+    Raises:
+        DataError: it is not there, is no table, has no rows, two columns of a name, or is not
+            UTF-8.
+    """
+    files = files_at(location, "tables")
+    file = files[0]
+    separator = None
+    try:
+        options = text_format(file)
+        usual = options.delimiter if options else None
+        if usual or _is_text(file):
+            found = _separator(file, usual or ",")
+            separator = found if found != usual else None
+            table, is_whole = _text_rows(file, found, rows)
+        else:
+            table, is_whole = _parquet_rows(files, rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{location} cannot be read as a table ({error})") from error
+    if not table.num_rows:
+        raise DataError(f"{location} has no rows; leave it out, or give another file")
+    names = [name for name in table.column_names if name.strip()]  # one without is a row number
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{location} has two columns {twice[0]!r}; rename or drop one")
+    return Head(location, table.select(names), separator, is_whole)
+
+
+def _is_text(file: Path) -> bool:
+    """Whether a file that is not called a text table is one."""
+    with file.open("rb") as stream:
+        start = stream.read(4096)
+    return start[:4] != b"PAR1" and b"\0" not in start and b"\n" in start
+
+
+def _parquet_rows(files: list[Path], rows: int) -> tuple[pa.Table, bool]:
+    batches: list[pa.RecordBatch] = []
+    total = 0
+    for file in files:
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(batch_size=min(rows, 65_536)):
+                if batches and batch.schema != batches[0].schema:
+                    return pa.Table.from_batches(batches), False  # ids of another type, say
+                batches.append(batch)
+                total += batch.num_rows
+                if total >= rows:
+                    return pa.Table.from_batches(batches).slice(0, rows), False
+    return pa.Table.from_batches(batches) if batches else pa.table({}), True
+
+
+def _text_rows(file: Path, separator: str, rows: int) -> tuple[pa.Table, bool]:
+    parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True)
+    with open_text(file) as stream, pacsv.open_csv(stream, parse_options=parse) as reader:
+        names = names_of(reader.schema, str(file))
+    if len(set(names)) < len(names):
+        return pa.Table.from_arrays([pa.array([""])] * len(names), names), True
+    batches: list[pa.RecordBatch] = []
+    total = 0
+    with (
+        open_text(file) as stream,
+        pacsv.open_csv(stream, parse_options=parse, convert_options=as_strings(names)) as reader,
+    ):
+        for batch in reader:
+            batches.append(batch)
+            total += batch.num_rows
+            if total >= rows:
+                return pa.Table.from_batches(batches).slice(0, rows), False
+        return pa.Table.from_batches(batches, reader.schema), True
+
+
+def _separator(file: Path, usual: str) -> str:
+    """What stands between the columns: the usual one, if lines agree with the header by it.
+
+    Raises:
+        DataError: the file is not UTF-8.
+    """
+    with open_text(file) as stream:
+        start = stream.read(_LOOKED_AT)
+    _require_utf8(start, file)
+    text = start.decode("utf-8", "replace").lstrip("\ufeff")
+    fits = [one for one in (usual, *SEPARATORS) if _share_alike(text, one) >= _ALIKE]
+    return fits[0] if fits else usual
+
+
+def _share_alike(text: str, separator: str) -> float:
+    """Share of lines with as many columns as the header has; 0 if that is one."""
+    widths = [len(row) for row in _some(csv.reader(io.StringIO(text), delimiter=separator)) if row]
+    if not widths or widths[0] < 2:
+        return 0.0
+    rest = widths[1:-1] or widths[1:]  # the last may be cut
+    return sum(width == widths[0] for width in rest) / max(len(rest), 1)
+
+
+def _some(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The first of them; what csv cannot read ends them."""
+    try:
+        for _, row in zip(range(_LINES), rows, strict=False):
+            yield row
+    except csv.Error:
+        return
+
+
+def _require_utf8(start: bytes, file: Path) -> None:
+    if is_utf8(start):
+        return
+    lines = start.splitlines()
+    broken = [line for line in lines if not is_utf8(line)]
+    if b"\0" in start or len(broken) > max(1.0, _FEW_BROKEN * len(lines)) or broken[0] == lines[0]:
+        raise DataError(f"{file} is not UTF-8; {by_iconv(start, str(file))}")

@@ -1,0 +1,86 @@
+"""What names of tables and columns tell, in a few languages."""
+
+import difflib
+import re
+import unicodedata
+
+_WORDS = {
+    "user": "user uid reader member customer client person people viewer visitor account card "
+    "buyer subscriber listener player student patron shopper kunde leser nutzer lecteur usager "
+    "utilisateur usuario lector cliente 用户 读者 会员 客户 顾客 买家 学生 ユーザー 会員",
+    "item": "item book movie film product article isbn sku asin song track album game show recipe "
+    "course hotel restaurant good merchandise catalog catalogue buch produkt artikel livre produit "
+    "libro producto 书 图书 商品 电影 影片 物品 产品 作品 歌曲 文章 課程 书籍",
+    "rating": "rating rate star score grade mark vote bewertung stern sterne note evaluation "
+    "valoracion puntuacion 评分 打分 评价 分数 星级 評価",
+    "count": "count quantity qty plays views clicks amount times anzahl 数量 次数",
+    "time": "time timestamp date day when datetime created updated at ts moment datum zeit tag "
+    "jour fecha hora 时间 日期 时刻 日時",
+    "title": "title name titel titre titulo nom nombre label headline 标题 书名 名称 片名 题名 "
+    "品名 名 題名",
+    "genre": "genre genres category categories kind type section subject topic tag tags shelf "
+    "kategorie gattung categorie categoria genero 类别 类型 分类 种类 题材 ジャンル",
+    "interaction": "rating interaction log event review order loan purchase click view play "
+    "history visit checkout transaction borrowing bewertung 评分 记录 借阅 订单 行为 历史",
+}
+_KINDS = {kind: tuple(words.split()) for kind, words in _WORDS.items()}
+
+_DOMAINS = {
+    "book": "book isbn buch livre libro 书 图书 novel",
+    "movie": "movie film 电影 影片 片名",
+    "song": "song track music 歌曲 音乐",
+    "game": "game 游戏",
+    "article": "article news 文章 新闻",
+    "recipe": "recipe 食谱",
+    "course": "course 课程",
+    "hotel": "hotel 酒店",
+    "restaurant": "restaurant 餐厅",
+    "product": "product sku asin merchandise produkt produit producto 商品 产品",
+}
+
+_ACCENT = re.compile("[\u0300-\u036f]")
+
+
+def means(name: str, kind: str) -> bool:
+    """Whether a name speaks of users, items, ratings, ...; see `_WORDS`."""
+    return _has_word(name, _KINDS[kind])
+
+
+def domain_of(*names: str) -> str | None:
+    """What an item is called, by the first name that tells."""
+    for name in names:
+        for domain, words in _DOMAINS.items():
+            if _has_word(name, words.split()):
+                return domain
+    return None
+
+
+def likeness(one: str, other: str) -> float:
+    """How alike two names are, from 0 to 1."""
+    one, other = _plain(one), _plain(other)
+    if one == other:
+        return 1.0
+    if min(len(one), len(other)) > 1 and (one in other or other in one):
+        return 0.7
+    return 0.5 * difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def _has_word(name: str, words: tuple[str, ...] | list[str]) -> bool:
+    parts = _parts(name)
+    flat = "".join(name.split())
+    return any(word in parts if word.isascii() else word in flat for word in words)
+
+
+def _parts(name: str) -> set[str]:
+    """Words of `userId`, `user_id` and `users`, in the singular too."""
+    name = _ACCENT.sub("", unicodedata.normalize("NFD", name))
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    words = re.findall(r"[^\W\d_]+", spaced.lower())
+    whole = {"".join(words)}
+    ending = {word.removesuffix("s") for word in words}
+    known = {word.removesuffix("id") for word in words if len(word) > 4}
+    return {*words, *ending, *known, *whole}
+
+
+def _plain(name: str) -> str:
+    return "".join(re.findall(r"\w", name.lower())).replace("_", "")

@@ -1,0 +1,420 @@
+"""`laser init`: a user's own tables -> a config that loads, and over which a catalog is made."""
+
+import csv
+import datetime as dt
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs import build_catalog, group_entities, train_embeddings
+from jobs.init_config import init, propose
+from pipeline.config_file import load_config
+from pipeline.errors import ConfigError, DataError
+from pipeline.store import Store
+
+TESTS = Path(__file__).parents[1]
+WORDS = ["river", "night", "stone", "garden", "letter", "winter", "crown", "silence", "sea", "ash"]
+GENRES = ["Crime", "Poetry", "History"]
+START = 1_700_000_000
+
+
+class Shop:
+    """Three tables as lists of rows, to be made odd and written."""
+
+    def __init__(self, users=40, items=30, rows=600):
+        random = np.random.default_rng(3)
+        self.users = [["card", "job", "mail"]]
+        jobs = ["nurse", "baker"]
+        self.users += [[f"r{n:03d}", jobs[n % 2], f"r{n}@shop.example"] for n in range(users)]
+        self.items = [["isbn", "name", "genre"]]
+        self.items += [
+            [f"b{n:03d}", f"The {WORDS[n % 10]} of {WORDS[n // 10]}", GENRES[n % 3]]
+            for n in range(items)
+        ]
+        pairs = random.permutation(users * items)[:rows].tolist()
+        self.log = [["card", "isbn", "stars", "day"]]
+        for step, pair in enumerate(pairs):
+            user, item = divmod(pair, items)
+            stars = int(random.integers(1, 6))
+            self.log.append([f"r{user:03d}", f"b{item:03d}", stars, START + step * 3600])
+
+    def change(self, table, column, make):
+        """Replace a column by `make(value)`."""
+        rows = getattr(self, table)
+        place = rows[0].index(column)
+        for row in rows[1:]:
+            row[place] = make(row[place])
+
+    def rename(self, table, **names):
+        rows = getattr(self, table)
+        rows[0] = [names.get(name, name) for name in rows[0]]
+
+    def drop(self, table, column):
+        rows = getattr(self, table)
+        place = rows[0].index(column)
+        for row in rows:
+            del row[place]
+
+    def write(self, folder, names=("readers", "books", "ratings"), separator=",", encoding="utf-8"):
+        """CSV files; their paths."""
+        paths = []
+        for name, rows in zip(names, (self.users, self.items, self.log), strict=True):
+            if name:
+                text = io.StringIO()
+                csv.writer(text, delimiter=separator, lineterminator="\n").writerows(rows)
+                paths.append(folder / f"{name}.csv")
+                paths[-1].write_bytes(text.getvalue().encode(encoding))
+        return paths
+
+
+@pytest.fixture
+def shop():
+    return Shop()
+
+
+def made(paths, tmp_path, **options):
+    """The proposal, its config, and the catalog that a run makes of it."""
+    output = tmp_path / "conf" / "shop.yaml"
+    proposal = init(paths, output, **options)
+    config = load_config(output, [f"artifacts={tmp_path / 'artifacts'}"])
+    store = Store(tmp_path / "artifacts" / config.run)
+    build_catalog.run(config, store)
+    return proposal, config, store
+
+
+def columns_of(config):
+    tables = config.catalog.tables
+    return {name: table.columns for name in ("users", "items", "interactions")
+            if (table := getattr(tables, name))}  # fmt: skip
+
+
+PLAIN = {
+    "users": {"user_id": "card"},
+    "items": {"item_id": "isbn", "title": "name"},
+    "interactions": {
+        "user_id": "card",
+        "item_id": "isbn",
+        "rating": "stars",
+        "timestamp": "day",
+    },
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_three_tables_are_told_apart_in_any_order(shop, tmp_path, order):
+    paths = shop.write(tmp_path)
+    proposal, config, store = made([paths[place] for place in order], tmp_path)
+    assert columns_of(config) == PLAIN
+    assert config.catalog.tables.users.path == tmp_path / "readers.csv"
+    assert config.catalog.tables.users.attributes == ["job"]  # a mail address describes nobody
+    assert config.catalog.tables.items.attributes == ["genre"]
+    assert config.groups.item_attributes == ["genre"]
+    assert config.prompts.domain == "book"
+    assert config.catalog.positive_rating in (3.0, 4.0)
+    assert config.run == "shop"
+    assert not proposal.doubts
+    assert store.read("interactions").num_rows == 600
+
+
+def test_every_line_says_what_was_seen(shop, tmp_path):
+    text = propose(shop.write(tmp_path), "r").text
+    for line in (
+        "item_id: isbn  # 30 distinct; all of ratings.isbn occur in it",
+        "# left out: mail, addresses",
+        "- genre  # 3 distinct, such as 'Crime'",
+        "rating: stars  # 5 different values, 1 to 5",
+        "timestamp: day  # numbers that are times in s, such as 1700000000",
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("c", "a", "b")])
+def test_names_of_files_are_not_needed(shop, tmp_path, names):
+    _, config, _ = made(shop.write(tmp_path, names), tmp_path)
+    assert columns_of(config) == PLAIN
+
+
+def test_nothing_but_numbers_for_ids_and_a_column_called_id(shop, tmp_path):
+    """Users 0-39, items 0-29 and stars 1-5 all occur in each other; names decide."""
+    for table, column in (("users", "card"), ("items", "isbn"), ("log", "card"), ("log", "isbn")):
+        shop.change(table, column, lambda value: int(value[1:]))
+    shop.rename("users", card="id")
+    shop.rename("items", isbn="id")
+    shop.rename("log", card="user_id", isbn="item_id")
+    _, config, _ = made(shop.write(tmp_path, ("users", "items", "events")), tmp_path)
+    assert columns_of(config)["users"] == {"user_id": "id"}
+    assert columns_of(config)["interactions"]["user_id"] == "user_id"
+    assert columns_of(config)["interactions"]["rating"] == "stars"
+    assert config.prompts.domain == "item"
+    assert "domain: item  # check:" in (tmp_path / "conf/shop.yaml").read_text()
+
+
+def test_leading_zeros_stay(shop, tmp_path):
+    for table, column in (("users", "card"), ("log", "card")):
+        shop.change(table, column, lambda value: f"00{value[1:]}")
+    _, _, store = made(shop.write(tmp_path), tmp_path)
+    assert store.read("users")["user_id"][7].as_py() == "00007"
+
+
+def test_zeros_that_one_table_lost_are_named(shop, tmp_path):
+    shop.change("log", "isbn", lambda value: int(value[1:]))
+    shop.change("items", "isbn", lambda value: value[1:])
+    shop.drop("log", "card")
+    with pytest.raises(DataError, match=r"ratings\.csv\.isbn and books\.csv\.isbn are alike but"):
+        propose(shop.write(tmp_path, (None, "books", "ratings")), "r")
+
+
+def test_a_byte_order_mark_and_another_separator(shop, tmp_path):
+    paths = shop.write(tmp_path, separator=";", encoding="utf-8-sig")
+    _, config, _ = made(paths, tmp_path)
+    assert columns_of(config) == PLAIN
+    assert config.catalog.tables.items.separator == ";"
+
+
+def test_tabs_in_csv_and_commas_in_titles(shop, tmp_path):
+    shop.change("items", "name", lambda value: f"{value}, a novel, revised")
+    _, config, store = made(shop.write(tmp_path, separator="\t"), tmp_path)
+    assert config.catalog.tables.items.separator == "\t"
+    assert store.read("items")["title"][0].as_py() == "The river of river, a novel, revised"
+
+
+def test_a_text_file_of_another_name_is_read_by_its_separator(shop, tmp_path):
+    paths = [path.rename(path.with_suffix(".txt")) for path in shop.write(tmp_path)]
+    _, config, _ = made(paths, tmp_path)
+    assert config.catalog.tables.items.separator == ","
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16"])
+def test_a_file_that_is_not_utf8_is_named_with_the_command(shop, tmp_path, encoding):
+    shop.change("items", "name", lambda value: f"红楼梦 {value}")
+    paths = shop.write(tmp_path, encoding=encoding)
+    with pytest.raises(DataError) as caught:
+        propose([paths[1], paths[2]], "r")
+    assert f"iconv -f {encoding.upper()} -t UTF-8 {paths[1]}" in str(caught.value)
+
+
+def test_the_title_is_the_better_named_of_two_and_the_other_is_mentioned(shop, tmp_path):
+    rows = shop.items
+    rows[0].append("original_title")
+    for row in rows[1:]:
+        row.append(f"Original {row[1]}")
+    proposal, config, _ = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.tables.items.columns["title"] == "name"
+    assert proposal.doubts == ["title: name: could also be original_title"]
+
+
+def iso(second):
+    return dt.datetime.fromtimestamp(second, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize(
+    ("write", "unit"),
+    [
+        (iso, "s"),
+        (lambda second: iso(second)[:10], "s"),
+        (lambda second: iso(second).replace("Z", "+02:00"), "s"),
+        (lambda second: iso(second)[:16].replace("-", "/").replace("T", " "), "s"),
+        (lambda second: second * 1000, "ms"),
+        (lambda second: second * 1_000_000, "us"),
+        (lambda second: second + 0.5, "s"),
+    ],
+)
+def test_times_are_told_with_their_unit(shop, tmp_path, write, unit):
+    shop.change("log", "day", write)
+    _, config, store = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.timestamp_unit == unit
+    times = store.read("interactions")["timestamp"].to_pylist()
+    assert abs(times[0] - START) <= 86_400
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda second: second * 10**9, "day is in ns: divide it by 1,000"),
+        (lambda second: "31.12.2023", r"like 2024-05-31 .*; looked at .*day \('31\.12\.2023'\)"),
+        (lambda second: 20231231, r"no column of the interactions is a time .*day \('20231231'\)"),
+    ],
+)
+def test_times_that_cannot_be_read_are_named(shop, tmp_path, write, words):
+    shop.change("log", "day", write)
+    with pytest.raises(DataError, match=words):
+        propose(shop.write(tmp_path), "r")
+
+
+def test_ratings_to_ten_are_parted_in_the_middle(shop, tmp_path):
+    shop.change("log", "stars", lambda stars: stars * 2)
+    _, config, store = made(shop.write(tmp_path), tmp_path)
+    share = np.mean(store.read("interactions")["label"].to_numpy())
+    assert config.catalog.positive_rating in (6.0, 8.0)
+    assert 0.3 < share < 0.7
+
+
+@pytest.mark.parametrize("kind", ["none", "constant"])
+def test_without_ratings_every_interaction_is_a_like(shop, tmp_path, kind):
+    if kind == "none":
+        shop.drop("log", "stars")
+    else:
+        shop.change("log", "stars", lambda _: 1)
+    proposal, config, store = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.positive_rating is None
+    assert set(store.read("interactions")["label"].to_pylist()) == {1}
+    assert ["CTR check" in doubt for doubt in proposal.doubts] == [True]
+
+
+def test_chinese_headers_titles_and_blanks(shop, tmp_path):
+    shop.rename("users", card="会员 号", job="职业")
+    shop.rename("items", isbn="图书编号", name="书名", genre="类 别: 主")
+    shop.rename("log", card="会员", isbn="书", stars="评 分", day="时间")
+    shop.change("items", "书名", lambda value: f"红楼{value}梦#1: 'x'")
+    _, config, store = made(shop.write(tmp_path), tmp_path)
+    assert columns_of(config)["interactions"]["rating"] == "评 分"
+    assert config.groups.item_attributes == ["类 别: 主"]
+    assert store.read("items")["title"][0].as_py().startswith("红楼")
+
+
+def test_missing_genres_silent_users_and_unknown_items(shop, tmp_path):
+    for row in shop.items[1::4]:
+        row[2] = ""
+    shop.users += [[f"new{n}", "nurse", f"new{n}@shop.example"] for n in range(5)]
+    shop.log[3][1] = shop.log[9][1] = "ghost"
+    proposal, config, store = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.unusable_rows == "drop"
+    assert "2 of 600 rows name an item that the items table lacks" in proposal.doubts[0]
+    assert store.read("users").num_rows == 45
+    assert store.read("interactions").num_rows == 598
+    text = proposal.text
+    assert "5 users have no interaction" in text
+    assert "- genre  # 3 distinct, 27% empty" in text
+
+
+def test_without_a_table_of_users(shop, tmp_path):
+    _, config, store = made(shop.write(tmp_path, (None, "books", "ratings")), tmp_path)
+    assert config.catalog.tables.users is None
+    assert columns_of(config)["interactions"]["user_id"] == "card"
+    assert store.read("users").num_rows == 40
+
+
+def test_without_a_table_of_items_the_remedy_is_to_give_one(shop, tmp_path):
+    with pytest.raises(DataError, match="seems to hold users, and no table holds items"):
+        propose(shop.write(tmp_path, ("readers", None, "ratings")), "r")
+
+
+def test_roles_can_be_said(shop, tmp_path):
+    shop.rename("users", job="name", card="book")  # as misleading as can be
+    shop.rename("log", card="book")
+    users, items, log = shop.write(tmp_path, ("books", "readers", "x"))
+    _, config, _ = made([log], tmp_path, users=users, items=items)
+    assert config.catalog.tables.users.path == users
+    assert config.catalog.tables.items.path == items
+
+
+def test_what_does_not_fit_together_is_told_with_all_that_was_looked_at(shop, tmp_path):
+    shop.change("log", "isbn", lambda value: f"x{value}")
+    shop.change("log", "card", lambda value: f"x{value}")
+    with pytest.raises(DataError) as caught:
+        propose(shop.write(tmp_path), "r")
+    message = str(caught.value)
+    assert "no table names rows of another" in message
+    assert "readers.csv (card, job, mail)" in message
+    assert "books.csv: isbn, name" in message
+
+
+def test_users_who_did_all_in_one_sitting_are_split_one_by_one(shop, tmp_path):
+    rows = sorted(shop.log[1:], key=lambda row: row[0])
+    for step, row in enumerate(rows):
+        row[3] = START + step * 60
+    shop.log[1:] = rows
+    proposal, config, _ = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.split.protocol == "per_user_prefix"
+    assert "one clock would leave" in proposal.text
+
+
+def test_parquet_files_and_folders_with_types(shop, tmp_path):
+    paths = []
+    for name, rows in (("readers", shop.users), ("books", shop.items), ("ratings", shop.log)):
+        header, *body = rows
+        columns = dict(zip(header, zip(*body, strict=True), strict=True))
+        if name == "ratings":
+            columns["day"] = pa.array(columns["day"], pa.timestamp("s", "UTC"))
+        table = pa.table({key: pa.array(list(v) if isinstance(v, tuple) else v)
+                          for key, v in columns.items()})  # fmt: skip
+        folder = tmp_path / name
+        folder.mkdir()
+        half = table.num_rows // 2
+        pq.write_table(table.slice(0, half), folder / "part-0.parquet")
+        pq.write_table(table.slice(half), folder / "part-1.parquet")
+        paths.append(folder)
+    _, config, store = made(paths, tmp_path)
+    assert columns_of(config) == PLAIN
+    assert store.read("interactions").num_rows == 600
+
+
+def test_cells_of_several_values_are_pointed_out(shop, tmp_path):
+    shop.change("items", "genre", lambda genre: f"{genre}|{GENRES[0]}")
+    assert "parted by '|'" in propose(shop.write(tmp_path), "r").text
+
+
+def test_a_config_that_is_there_is_not_lost(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    output = tmp_path / "mine.yaml"
+    output.write_text("precious")
+    with pytest.raises(ConfigError, match=r"mine\.yaml exists; .*--force"):
+        init(paths, output)
+    assert output.read_text() == "precious"
+    init(paths, output, overwrite=True)
+    assert load_config(output).run == "mine"
+    assert sorted(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize("name", ["my shop", "日本", "2024-05"])
+def test_a_run_is_called_as_the_file_as_far_as_it_may(shop, tmp_path, name):
+    proposal = init(shop.write(tmp_path), tmp_path / f"{name}.yaml")
+    assert load_config(tmp_path / f"{name}.yaml").run == {"日本": "catalog"}.get(
+        name, name.replace(" ", "-")
+    )
+    assert proposal.text
+
+
+def test_too_few_tables_missing_ones_and_empty_ones(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    with pytest.raises(ConfigError, match="1 tables are given; give 2 to 8"):
+        propose(paths[:1], "r")
+    with pytest.raises(DataError, match=r"nowhere\.csv does not exist; .* has books\.csv, rat"):
+        propose([*paths, tmp_path / "nowhere.csv"], "r")
+    paths[0].write_text("card,job\n")
+    with pytest.raises(DataError, match="has no rows"):
+        propose(paths, "r")
+    paths[0].write_text("card,card\n1,2\n")
+    with pytest.raises(DataError, match="two columns 'card'"):
+        propose(paths, "r")
+
+
+def test_a_table_too_many_is_left_out_and_said(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    extra = tmp_path / "towns.csv"
+    extra.write_text("town,mayor\nA,B\nC,D\n")
+    proposal, config, _ = made([*paths, extra], tmp_path)
+    assert columns_of(config) == PLAIN
+    assert "# left out: towns.csv (town, mayor)" in proposal.text
+
+
+@pytest.mark.parametrize("name", ["bookshop", "foreign"])
+def test_the_catalogs_of_the_docs_need_no_change(name, tmp_path):
+    proposal, config, store = made(sorted((TESTS / name).glob("*.csv")), tmp_path)
+    assert config.catalog.split.protocol == "global_time"
+    assert config.prompts.domain == "book"
+    assert f"path: tests/{name}/" in proposal.text  # of the project's root, wherever we are
+    facts = store.require("interactions").facts
+    assert facts["test_rows_of_users_without_past_share"] < 0.1
+    assert 0.3 < facts["positive_share"] < 0.6
+    quick = {"embeddings": config.embeddings.model_copy(update={"max_epochs": 5})}
+    for stage in (train_embeddings, group_entities):
+        stage.run(config.model_copy(update=quick), store)
+    groups = store.read("groups")
+    assert groups.num_rows == store.read("users").num_rows + store.read("items").num_rows
+    kinds = {name.split("=")[0] for name in store.require("groups").facts["sizes"]}
+    assert len(kinds) >= 4  # collaborative ones, and by attributes of users and items
