@@ -39,7 +39,7 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("catalog: up to date, %s", rows)
         return
     catalog = load_catalog(config.catalog)
-    _require_likes(catalog, config.catalog)
+    require_likes(catalog, config.catalog)
     facts = catalog_facts(catalog)
     for name, value in facts.items():
         log.info("%s: %s", name, value)
@@ -48,7 +48,7 @@ def run(config: RunConfig, store: Store) -> None:
     _warn_of_lone_labels(catalog.interactions)
 
 
-def _require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
+def require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
     """Refuse here what training and the CTR check would stumble over after hours.
 
     Raises:

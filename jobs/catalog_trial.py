@@ -9,6 +9,7 @@ from pipeline.catalog_config import CatalogSettings
 from pipeline.errors import DataError
 
 _MANY = 0.5  # of the test rows of users without a past: a cut on one clock is of no use then
+FEW_TESTS = 200  # rows
 _NO_PAST = "test_rows_of_users_without_past_share"
 
 
@@ -47,6 +48,7 @@ def _loaded(settings: CatalogSettings) -> Trial:
             first = first or error
             continue
         unusable = str(first).splitlines()[1:] if first else []
+        catalog, given = _with_more_tests(catalog, given)
         return Trial(catalog, given, [_short(line) for line in unusable], why)
     assert first is not None  # or the loop had returned
     raise first
@@ -72,6 +74,20 @@ def _split(settings: CatalogSettings) -> tuple[Catalog, CatalogSettings, str]:
         if catalog is None:
             raise
         return catalog, settings, why
+
+
+def _with_more_tests(
+    catalog: Catalog, settings: CatalogSettings
+) -> tuple[Catalog, CatalogSettings]:
+    """With a larger test part, if there are too few rows in it to tell models apart."""
+    if catalog_facts(catalog)["splits"]["test"] >= FEW_TESTS:
+        return catalog, settings
+    split = settings.split.model_copy(update={"train_share": 0.6, "valid_share": 0.2})
+    other = settings.model_copy(update={"split": split})
+    try:
+        return load_catalog(other), other
+    except DataError:
+        return catalog, settings
 
 
 def _short(problem: str) -> str:

@@ -1,11 +1,14 @@
 """What a whole run will need, looked for before its first stage: files only, nothing is loaded."""
 
+from collections.abc import Callable, Iterator
+
 from features.encoder import locate_encoder, require_positions, require_weights
 from jobs.generation_actor import draft_model_of
 from jobs.plain_run import require_plain_run
 from jobs.run_record import require_previous
 from jobs.wave_names import has_draft_model
 from pipeline.config import RunConfig
+from pipeline.errors import UserError
 from pipeline.language_model import require_model_files
 from pipeline.readers import raw_files
 
@@ -20,13 +23,29 @@ def check_inputs(config: RunConfig, writes_texts: bool = True) -> None:
             missing.
         ModelError: a model is missing, or cannot be used as configured.
     """
-    raw_files(config.catalog)
-    require_previous(config)
-    require_plain_run(config)
+    for complaint in complaints(config, writes_texts):
+        raise complaint
+
+
+def complaints(config: RunConfig, writes_texts: bool = True) -> Iterator[UserError]:
+    """Everything that `check_inputs` would refuse, one after another."""
+    checks: list[Callable[[RunConfig], object]] = [
+        lambda config: raw_files(config.catalog),
+        require_previous,
+        require_plain_run,
+    ]
     if writes_texts:
-        require_model_files(config.language_model, "language_model")
+        checks.append(lambda config: require_model_files(config.language_model, "language_model"))
     if writes_texts and has_draft_model(config):
-        require_model_files(draft_model_of(config), "drafts.model")
+        checks.append(lambda config: require_model_files(draft_model_of(config), "drafts.model"))
+    for check in [*checks, _require_encoder]:
+        try:
+            check(config)
+        except UserError as error:
+            yield error
+
+
+def _require_encoder(config: RunConfig) -> None:
     encoder = locate_encoder(config.encoder.path)
     require_weights(encoder)
     require_positions(encoder, config.encoder.max_tokens)

@@ -78,6 +78,11 @@ def _add_trial(text: ConfigText, trial: Trial | None) -> None:
     what = "one clock" if protocol == "global_time" else "the first half of each user is the past"
     doubt = "not safe in time across users" if protocol != "global_time" else ""
     text.value("protocol", protocol, 2, f"{what}; {trial.why_split}", doubt)
+    split = trial.settings.split
+    if "train_share" in split.model_fields_set:
+        seen = "of the CTR rows; fewer than usual, as there would be few to test with"
+        text.value("train_share", split.train_share, 2, seen)
+        text.value("valid_share", split.valid_share, 2)
 
 
 def _add_table(text: ConfigText, name: str, head: Head, written: Written) -> None:

@@ -39,7 +39,15 @@ def load_catalog(settings: CatalogSettings) -> Catalog:
             leave a part empty.
         ConfigError: the settings name columns that a table cannot have.
     """
-    raw = read_raw(settings)
+    return make_catalog(read_raw(settings), settings)
+
+
+def make_catalog(raw: RawTables, settings: CatalogSettings) -> Catalog:
+    """As `load_catalog`, of tables that have been read.
+
+    Raises:
+        DataError: rows are wrong (all problems listed), or the split would leave a part empty.
+    """
     if settings.unusable_rows == "drop":
         raw = usable_rows(raw)
     validate(raw, settings.timestamp_unit)

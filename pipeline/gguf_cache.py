@@ -28,7 +28,16 @@ def converted_folder(file: Path, dtype: str, identity: str) -> Path:
     Raises:
         ModelError: the file does not exist or cannot be read.
     """
-    return made_once(_CACHE / f"{file.stem}-{identity}", partial(_fill, file, dtype))
+    return made_once(_folder(file, identity), partial(_fill, file, dtype))
+
+
+def is_converted(file: Path, identity: str) -> bool:
+    """Whether `converted_folder` has nothing to make."""
+    return _folder(file, identity).is_dir()
+
+
+def _folder(file: Path, identity: str) -> Path:
+    return _CACHE / f"{file.stem}-{identity}"
 
 
 def _fill(file: Path, dtype: str, folder: Path) -> None:

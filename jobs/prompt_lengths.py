@@ -1,0 +1,65 @@
+"""How long the longest prompts of a catalog are, against `prompts.max_tokens`; what they say."""
+
+from typing import Any
+
+from jobs.sampled_prompts import likely_tokens, longest_prompts
+from pipeline.catalog import Catalog
+from pipeline.config import RunConfig
+from pipeline.fetched import local_copy
+from pipeline.proposed_settings import propose_max_tokens
+
+_SAMPLE = 100  # prompts of a kind
+
+
+def prompt_lengths(catalog: Catalog, config: RunConfig, has_model: bool) -> dict[str, Any]:
+    """Of a sample of long prompts: tokens, and one of each kind.
+
+    They are counted by the model's tokenizer if that can be loaded at once; a GGUF file that has
+    not been converted takes half a minute, so there they are estimated.
+    """
+    sample = longest_prompts(catalog, config.framework, config.prompts, _SAMPLE)
+    texts = {kind: [one.text for one in prompts] for kind, prompts in sample.items()}
+    is_counted = has_model and _loads_at_once(config)
+    counts = {kind: _counted(some, config, is_counted) for kind, some in texts.items()}
+    limit = config.prompts.max_tokens
+    return {
+        "limit": limit,
+        "counted_by": "the model's tokenizer" if is_counted else "an estimate",
+        "measured": sum(map(len, counts.values())),
+        "longest": {kind: max(some, default=0) for kind, some in counts.items()},
+        "too_long": sum(tokens > limit for some in counts.values() for tokens in some),
+        "examples": {kind: some[0] for kind, some in texts.items() if some},
+    }
+
+
+def length_warnings(lengths: dict[str, Any], config: RunConfig) -> list[str]:
+    """The setting to change, if prompts are too long for it."""
+    if not lengths["too_long"]:
+        return []
+    tokens = propose_max_tokens(max(lengths["longest"].values()))
+    length = tokens + config.generation.max_new_tokens + config.engine.draft_nodes
+    return [
+        f"{lengths['too_long']} of {lengths['measured']} long prompts have more than "
+        f"prompts.max_tokens {lengths['limit']} tokens (by {lengths['counted_by']}), and would be "
+        f"error rows; set prompts.max_tokens: {tokens} and engine.max_length: {length}, or lower "
+        "prompts.history_limit"
+    ]
+
+
+def _counted(texts: list[str], config: RunConfig, by_tokenizer: bool) -> list[int]:
+    if not by_tokenizer or not texts:
+        return [likely_tokens(text) for text in texts]
+    from pipeline.language_model import load_tokenizer
+
+    return [len(ids) for ids in load_tokenizer(config.language_model).encode_all(texts)]
+
+
+def _loads_at_once(config: RunConfig) -> bool:
+    from pipeline.gguf_cache import is_converted
+    from pipeline.language_model import model_fingerprint
+
+    settings = config.language_model
+    if settings.gguf_file is None:
+        return True
+    file = local_copy(settings.path) / settings.gguf_file
+    return is_converted(file, model_fingerprint(settings))

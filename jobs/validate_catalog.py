@@ -1,0 +1,160 @@
+"""What a run would stumble over, and what its catalog is like: all at once, before a night.
+
+    python -m jobs.validate_catalog --config conf/demo.yaml
+
+Looks only; writes nothing. Exit codes: 0 a run can start (also with warnings), 2 or 3 it cannot.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jobs import cli
+from jobs.build_catalog import require_likes
+from jobs.catalog_numbers import NO_PAST, numbers_of
+from jobs.catalog_warnings import warnings_of
+from jobs.preflight import complaints
+from jobs.prompt_lengths import length_warnings, prompt_lengths
+from pipeline.catalog import Catalog, make_catalog
+from pipeline.config import RunConfig
+from pipeline.errors import ConfigError, DataError, ModelError, UserError
+from pipeline.readers import read_raw
+from pipeline.store import Store
+from pipeline.validation import validate
+
+
+def run(config: RunConfig, store: Store) -> int:
+    """Print what there is to know; return an exit code."""
+    facts = facts_of(config)
+    for line in lines(facts):
+        print(line)
+    return facts["exit_code"]
+
+
+def facts_of(config: RunConfig) -> dict[str, Any]:
+    """Everything that is wrong, everything worth a warning, and what the catalog is like.
+
+    `problems` would end a run, `warnings` would not; `tables`, `splits` and `prompts` are missing
+    where no catalog can be made.
+    """
+    problems = list(complaints(config))
+    has_model = not any(isinstance(problem, ModelError) for problem in problems)
+    warnings: list[str] = []
+    catalog = _catalog(config, problems, warnings)
+    facts: dict[str, Any] = {"run": config.run}
+    if catalog:
+        facts |= numbers_of(catalog, config)
+        problems += _unknown_groups(facts["tables"], config)
+        warnings += warnings_of(facts, config)
+        try:
+            facts["prompts"] = prompt_lengths(catalog, config, has_model)
+        except ModelError as error:  # its files are there, but no tokenizer among them
+            problems.append(error)
+            facts["prompts"] = prompt_lengths(catalog, config, False)
+        warnings += length_warnings(facts["prompts"], config)
+    facts["problems"] = list(dict.fromkeys(str(problem) for problem in problems))
+    facts["warnings"] = warnings
+    facts["exit_code"] = problems[0].exit_code if problems else 0
+    return facts
+
+
+def _catalog(config: RunConfig, problems: list[UserError], warnings: list[str]) -> Catalog | None:
+    """The catalog as a run would make it; of one that is refused, as far as its rows can be used.
+
+    What is wrong with it is added to `problems`, or to `warnings` where it is left out.
+    """
+    settings, usable = config.catalog, config.catalog.model_copy(update={"unusable_rows": "drop"})
+    is_refused = False
+    try:
+        raw = read_raw(settings)
+    except UserError as error:
+        problems.append(error)
+        return None
+    try:
+        validate(raw, settings.timestamp_unit)
+    except DataError as error:
+        is_refused = settings.unusable_rows == "refuse"
+        if is_refused:
+            problems.append(error)
+        else:
+            listed = str(error).splitlines()[1:]
+            warnings += [f"left out: {line.strip()}" for line in listed]
+    try:
+        catalog = make_catalog(raw, usable)
+        require_likes(catalog, settings)
+    except DataError as error:
+        if not (is_refused and str(error).startswith("the catalog cannot be used")):
+            problems.append(error)
+        return None
+    return catalog
+
+
+def _unknown_groups(tables: Mapping[str, Any], config: RunConfig) -> Iterator[ConfigError]:
+    """Attributes to group by that no entity has."""
+    for kind in ("user", "item"):
+        known = tables[f"{kind}s"]["attributes_missing_share"]
+        names = getattr(config.groups, f"{kind}_attributes")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            yield ConfigError(
+                f"groups.{kind}_attributes: no {kind} has {', '.join(unknown)}; the catalog has "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+
+
+def lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The facts for a terminal."""
+    if "tables" in facts:
+        yield from _table_lines(facts["tables"])
+        yield from _split_lines(facts)
+        yield from _prompt_lines(facts["prompts"])
+    yield from (f"warning: {warning}" for warning in facts["warnings"])
+    yield from (f"error: {problem}" for problem in facts["problems"])
+    errors, warnings = len(facts["problems"]), len(facts["warnings"])
+    verdict = f"{errors} to be mended" if errors else f"run {facts['run']} can start"
+    yield f"{verdict}; {warnings} warning{'' if warnings == 1 else 's'}"
+
+
+def _table_lines(tables: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("users", "items"):
+        table = tables[name]
+        silent = f"{table['without_interactions']:,} without interactions"
+        untitled = f", {table['without_title']:,} without a title" if name == "items" else ""
+        yield f"{name:<13} {table['rows']:>9,} rows, {silent}{untitled}"
+        for attribute, share in table["attributes_missing_share"].items():
+            yield f"  {attribute}: {share:.1%} missing"
+    log = tables["interactions"]
+    ratings = "ratings {least:g} to {most:g}".format(**log["ratings"])
+    yield (
+        f"{'interactions':<13} {log['rows']:>9,} rows, {log['likes'] / log['rows']:.0%} likes, "
+        f"{ratings}, {log['first_day']} to {log['last_day']}"
+    )
+
+
+def _split_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{'split':<13} {'rows':>9} {'users':>9} {'items':>9} {'likes':>6}"
+    for name, part in facts["splits"].items():
+        counts = " ".join(f"{part[key]:>9,}" for key in ("rows", "users", "items"))
+        yield f"  {name:<11} {counts} {part['likes'] / max(part['rows'], 1):>6.0%}"
+    yield f"  {facts[NO_PAST]:.1%} of the test rows are of users without a past"
+
+
+def _prompt_lines(prompts: Mapping[str, Any]) -> Iterator[str]:
+    for kind, text in prompts["examples"].items():
+        yield f"a prompt of {'a user' if kind == 'user' else 'an item'}:"
+        yield from (f"  | {line}" for line in text.splitlines())
+    longest = ", ".join(f"{kind} {tokens:,}" for kind, tokens in prompts["longest"].items())
+    yield (
+        f"longest of {prompts['measured']} long prompts, in tokens by {prompts['counted_by']}: "
+        f"{longest}; prompts.max_tokens is {prompts['limit']:,}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as a command."""
+    arguments = cli.arguments_parser(__doc__).parse_args(argv)
+    return cli.show(run, arguments.config, arguments.set, must_exist=False).code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""`laser validate`: everything that is wrong at once, and what a catalog is like."""
+
+import json
+
+import pytest
+from transformers import LlamaConfig
+
+from jobs import validate_catalog
+from jobs.soak_shop import save_tokenizer
+from jobs.validate_catalog import facts_of
+from pipeline.config import RunConfig
+
+START, HOUR = 1_700_000_000, 3600
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A tokenizer and an encoder, by their files; neither has weights that could be loaded."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("model", "encoder"):
+        LlamaConfig(vocab_size=400).save_pretrained(folder / name)
+        (folder / name / "model.safetensors").touch()
+    save_tokenizer(folder / "model", ["Describe a book for a recommender."], 400)
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path, models):
+    """A config over 30 readers and 20 books; tests change files and settings."""
+    readers = [f"r{n},{'nurse' if n % 2 else ''}" for n in range(30)]
+    books = [f"b{n},Book {n},{'' if n % 4 == 0 else 'Crime'}" for n in range(20)]
+    ratings = [f"r{n % 28},b{n * 7 % 20},{n * 13 % 5 + 1},{START + n * HOUR}" for n in range(1200)]
+    (tmp_path / "readers.csv").write_text("\n".join(["card,job", *readers]))
+    (tmp_path / "books.csv").write_text("\n".join(["isbn,name,genre", *books]))
+    (tmp_path / "ratings.csv").write_text("\n".join(["card,isbn,stars,day", *ratings]))
+    ours = {"user_id": "card", "item_id": "isbn", "rating": "stars", "timestamp": "day"}
+    return {
+        "run": "r",
+        "artifacts": str(tmp_path / "artifacts"),
+        "catalog": {
+            "tables": {
+                "users": {
+                    "path": str(tmp_path / "readers.csv"),
+                    "columns": {"user_id": "card"},
+                    "attributes": ["job"],
+                },
+                "items": {
+                    "path": str(tmp_path / "books.csv"),
+                    "columns": {"item_id": "isbn", "title": "name"},
+                    "attributes": ["genre"],
+                },
+                "interactions": {"path": str(tmp_path / "ratings.csv"), "columns": ours},
+            },
+            "split": {"train_share": 0.5, "valid_share": 0.1},
+        },
+        "groups": {"user_attributes": ["job"], "item_attributes": ["genre"]},
+        "prompts": {"domain": "book", "max_tokens": 1024},
+        "language_model": {"path": str(models / "model")},
+        "encoder": {"path": str(models / "encoder")},
+    }
+
+
+def facts(tree, **sections):
+    for name, changes in sections.items():
+        tree[name] = tree.get(name, {}) | changes if isinstance(changes, dict) else changes
+    return facts_of(RunConfig.model_validate(tree))
+
+
+def add_rows(tmp_path, name, *rows):
+    path = tmp_path / name
+    path.write_text(path.read_text() + "".join(f"\n{row}" for row in rows))
+
+
+def test_a_good_catalog_is_told_in_numbers(tree):
+    found = facts(tree)
+    assert found["problems"] == []
+    assert found["warnings"] == []
+    assert found["exit_code"] == 0
+    users, items, log = (found["tables"][name] for name in ("users", "items", "interactions"))
+    assert (users["rows"], users["without_interactions"]) == (30, 2)
+    assert users["attributes_missing_share"] == {"job": 0.5}
+    assert items["attributes_missing_share"] == {"genre": 0.25}
+    assert items["without_title"] == 0
+    assert (log["rows"], log["likes"]) == (1200, 480)
+    assert (log["first_day"], log["last_day"]) == ("2023-11-14", "2024-01-03")
+    splits = found["splits"]
+    assert {name: part["rows"] for name, part in splits.items()} == {
+        "knowledge": 600,
+        "train": 300,
+        "valid": 60,
+        "test": 240,
+    }
+    assert splits["test"]["users"] == 28
+    prompts = found["prompts"]
+    assert prompts["counted_by"] == "the model's tokenizer"
+    assert prompts["longest"]["user"] > prompts["longest"]["item"] > 50
+    assert "Book: Book 0" in prompts["examples"]["item"]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_it_is_printed_and_nothing_is_written(tree, tmp_path, capsys):
+    before = sorted(tmp_path.rglob("*"))
+    code = validate_catalog.run(RunConfig.model_validate(tree), None)
+    said = capsys.readouterr().out
+    assert code == 0
+    assert sorted(tmp_path.rglob("*")) == before
+    for words in (
+        "users                30 rows, 2 without interactions",
+        "job: 50.0% missing",
+        "1,200 rows, 40% likes, ratings 1 to 5, 2023-11-14 to 2024-01-03",
+        "0.0% of the test rows are of users without a past",
+        "  | Describe a book for a recommender.",
+        "run r can start; 0 warnings",
+    ):
+        assert words in said
+
+
+def test_everything_wrong_is_said_at_once(tree, tmp_path):
+    add_rows(tmp_path, "ratings.csv", "ghost,b1,3,1700000001", "r1,b1,good,1700000001")
+    add_rows(tmp_path, "books.csv", "b3,Again,Crime")
+    found = facts(
+        tree,
+        language_model={"path": str(tmp_path / "nowhere")},
+        encoder={"max_tokens": 100_000},
+        groups={"user_attributes": ["jobs"]},
+        refresh={"previous": "monday"},
+    )
+    said = "\n".join(found["problems"])
+    for words in (
+        "refresh.previous (in `make refresh`: PREVIOUS) is monday",
+        "language_model.path",
+        "encoder.max_tokens is 100000",
+        "name a user that the users table lacks",
+        "without a rating that is a finite number",
+        "share their item_id with another row",
+        "groups.user_attributes: no user has jobs; the catalog has job",
+    ):
+        assert words in said
+    assert found["exit_code"] == 3
+    assert found["prompts"]["counted_by"] == "an estimate"
+    assert found["tables"]["interactions"]["rows"] == 1200  # the good ones
+
+
+def test_rows_that_are_left_out_are_a_warning(tree, tmp_path):
+    add_rows(tmp_path, "ratings.csv", "ghost,b1,3,1700000001")
+    found = facts(tree, catalog={"unusable_rows": "drop"})
+    assert found["problems"] == []
+    assert "left out: interactions: 1 of 1,201 rows name a user" in found["warnings"][0]
+
+
+def test_tables_that_are_missing_are_all_named_once(tree, tmp_path):
+    for name in ("readers.csv", "books.csv"):
+        (tmp_path / name).unlink()
+    found = facts(tree)
+    said = "\n".join(found["problems"])
+    assert "readers.csv does not exist" in said
+    assert "books.csv does not exist" in said
+    assert "tables" not in found
+    assert list(validate_catalog.lines(found))[-1].endswith("to be mended; 0 warnings")
+
+
+def test_a_threshold_that_no_rating_reaches_is_a_problem(tree):
+    assert "no rating reaches" in facts(tree, catalog={"positive_rating": 9.0})["problems"][0]
+
+
+def test_a_split_with_an_empty_part_is_a_problem(tree):
+    found = facts(tree, catalog={"split": {"knowledge_share": 1.0}})
+    assert "leaves a part empty" in found["problems"][0]
+    assert found["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"catalog": {"positive_rating": 1.0}}, "raise catalog.positive_rating"),
+        ({"prompts": {"max_tokens": 60}}, "set prompts.max_tokens: "),
+        ({"catalog": {"split": {"knowledge_share": 0.9}}}, "the test part has 12 rows"),
+        ({"groups": {"min_interactions": 1000, "user_attributes": []}}, "30 of 30 users have few"),
+        ({"catalog": {"split": {"cold_items": 0.1}}}, "cold_items is not for the CTR check"),
+    ],
+)
+def test_what_will_disappoint_is_a_warning_with_a_remedy(tree, sections, words):
+    found = facts(tree, **sections)
+    assert found["problems"] == []
+    assert [warning for warning in found["warnings"] if words in warning]
+
+
+def test_untitled_items_and_items_without_attributes_are_a_warning(tree, tmp_path):
+    add_rows(tmp_path, "books.csv", "b77,,")
+    tree["catalog"]["tables"]["items"]["attributes"] = []
+    tree["groups"] = {}
+    said = "\n".join(facts(tree)["warnings"])
+    assert "1 of 21 items have no title" in said
+    assert "prompts show titles only" in said
+
+
+def test_interactions_without_ratings_are_a_warning(tree):
+    tree["catalog"]["tables"]["interactions"]["columns"].pop("rating")
+    found = facts(tree, catalog={"positive_rating": None})
+    assert found["problems"] == []
+    assert "texts and features can be made without it" in found["warnings"][0]
+
+
+def test_users_who_come_late_are_a_warning(tree, tmp_path):
+    rows = (tmp_path / "ratings.csv").read_text().splitlines()
+    late = [row.replace("r", "late", 1) if n > 960 else row for n, row in enumerate(rows)]
+    (tmp_path / "ratings.csv").write_text("\n".join(late))
+    add_rows(tmp_path, "readers.csv", *(f"late{n},nurse" for n in range(28)))
+    warnings = facts(tree)["warnings"]
+    assert any("100% of the test rows are of users without a past" in one for one in warnings)
+
+
+def test_the_command_needs_no_run_and_has_exit_codes(tree, tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps(tree))  # YAML too
+    assert validate_catalog.main(["--config", str(path)]) == 0
+    assert not (tmp_path / "artifacts").exists()
+    changed = ["--set", "encoder.max_tokens=100000"]
+    assert validate_catalog.main(["--config", str(path), *changed]) == 3
+    assert "error: encoder.max_tokens is 100000" in capsys.readouterr().out
