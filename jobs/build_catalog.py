@@ -45,7 +45,8 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("%s: %s", name, value)
     for plan in missing:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
-    _warn_of_lone_labels(catalog.interactions)
+    if config.catalog.positive_rating is not None:  # else the check is left out
+        _warn_of_lone_labels(catalog.interactions)
 
 
 def require_likes(catalog: Catalog, settings: CatalogSettings) -> None:

@@ -27,9 +27,9 @@ def _of_labels(numbers: Mapping[str, Any], config: RunConfig) -> Iterator[str]:
     rows, likes = (numbers["tables"]["interactions"][key] for key in ("rows", "likes"))
     if config.catalog.positive_rating is None or likes == rows:
         yield (
-            "every interaction is a like, so the CTR check cannot be made: it needs dislikes too; "
+            "every interaction is a like, but the CTR check needs dislikes too; "
             + (
-                "texts and features can be made without it"
+                "it is left out, texts and features are made"
                 if config.catalog.positive_rating is None
                 else "raise catalog.positive_rating"
             )

@@ -35,6 +35,9 @@ _CHECK = {"bootstrap", "lossless_margin"}  # settings that the fits do not depen
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the datasets `fits` and `ctr`, then hold the result against the thresholds."""
+    if why_no_check(config):
+        _leave_out(config)
+        return
     require_own_framework(config, store)
     encode_controls.run(config, store)
     if RECOMMENDATIONS in config.ctr.controls:
@@ -47,6 +50,23 @@ def run(config: RunConfig, store: Store) -> None:
     else:
         _check(config, store, plan)
     require_gain(store.require("ctr").facts, config.ctr)
+
+
+def why_no_check(config: RunConfig) -> str:
+    """Why a run rightly has no check, "" if it has one."""
+    if config.catalog.positive_rating is not None:
+        return ""
+    return "without ratings (catalog.positive_rating: null) no interaction is a dislike"
+
+
+def _leave_out(config: RunConfig) -> None:
+    """Say so, or fail where something is to be shown."""
+    if config.ctr.min_auc_gain is not None or config.ctr.require_lossless:
+        raise CheckError(
+            f"{why_no_check(config)}, so the CTR check cannot be made; leave out ctr.min_auc_gain "
+            "and ctr.require_lossless"
+        )
+    log.warning("ctr: left out, %s", why_no_check(config))
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:

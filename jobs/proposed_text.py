@@ -58,7 +58,7 @@ def add_catalog(
         text.value("positive_rating", like.rating, 1, seen)
     else:
         seen = f"no ratings ({guess.why_no_rating}): every interaction is a like"
-        doubt = "the CTR check needs dislikes too, and cannot be made without"
+        doubt = "the CTR check needs dislikes too, and is left out"
         text.value("positive_rating", None, 1, seen, doubt)
     text.value("timestamp_unit", guess.unit, 1, "of numbers; dates say it themselves")
     _add_trial(text, trial)
@@ -104,7 +104,9 @@ def _add_key(text: ConfigText, name: str, link: Link, guess: Guess, doubt: str) 
     if unknown:
         occurs = f"{unknown:,} of {log}.{link.column.name} do not occur in it"
     seen = f"{distinct:,} distinct; {occurs}"
-    seen += f"; {unused:,} {kind}s have no interaction" if unused else ""
+    if unused and guess.roles.interactions.head.is_whole:
+        have = f"{kind} has" if unused == 1 else f"{kind}s have"
+        seen += f"; {unused:,} {have} no interaction"
     if unknown > _MANY * len(link.column.filled):
         doubt = doubt or f"many interactions name {kind}s that this table lacks"
     text.section("columns", 3)

@@ -2,10 +2,12 @@
 
 import pytest
 
+from jobs import check_ctr
 from pipeline.catalog import load_catalog
 from pipeline.catalog_config import CatalogSettings
+from pipeline.config import RunConfig
 from pipeline.encodings import by_iconv, is_utf8, likely_encoding
-from pipeline.errors import ConfigError, DataError
+from pipeline.errors import CheckError, ConfigError, DataError
 from pipeline.text_rows import csv_rows
 
 READERS = "user_id\n" + "\n".join(f"r{n}" for n in range(10))
@@ -138,6 +140,18 @@ def test_without_ratings_every_interaction_is_a_like_of_five_stars(settings):
     assert set(rows["rating"].to_pylist()) == {5.0}
     with pytest.raises(DataError, match="'rating' is missing"):
         load_catalog(settings({"interactions": bare}))
+
+
+def test_without_ratings_the_check_is_left_out_unless_something_is_to_be_shown(settings, caplog):
+    sections = {"run": "r", "language_model": {"path": "m"}, "encoder": {"path": "e"}}
+    catalog = settings(positive_rating=None)
+    config = RunConfig.model_validate({**sections, "catalog": catalog})
+    check_ctr.run(config, store=None)  # nothing is read
+    assert "ctr: left out, without ratings" in caplog.text
+    for asked in ({"min_auc_gain": 0.0}, {"require_lossless": True}):
+        strict = RunConfig.model_validate({**sections, "catalog": catalog, "ctr": asked})
+        with pytest.raises(CheckError, match="the CTR check cannot be made"):
+            check_ctr.run(strict, store=None)
 
 
 def test_ratings_that_are_and_are_not_there_are_a_contradiction(settings):

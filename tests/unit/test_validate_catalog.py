@@ -198,7 +198,7 @@ def test_interactions_without_ratings_are_a_warning(tree):
     tree["catalog"]["tables"]["interactions"]["columns"].pop("rating")
     found = facts(tree, catalog={"positive_rating": None})
     assert found["problems"] == []
-    assert "texts and features can be made without it" in found["warnings"][0]
+    assert "it is left out, texts and features are made" in found["warnings"][0]
 
 
 def test_users_who_come_late_are_a_warning(tree, tmp_path):
