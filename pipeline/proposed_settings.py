@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _SMALL = 20_000  # interactions; below, a CTR model of the usual size learns its rows by heart
+_STEPS = 101  # of a rating that are tried
 _STEP = 64  # prompts.max_tokens is a multiple
 _LEAST_TOKENS = 512
 _SPARE = 1.15
@@ -22,7 +23,10 @@ class Like:
 
 def propose_like(ratings: np.ndarray) -> Like:
     """The rating that parts ratings, (rows,) of at least two kinds, nearest to halves."""
-    values = np.unique(ratings)[1:]
+    values = np.unique(ratings)
+    if len(values) > _STEPS:
+        values = np.unique(np.quantile(ratings, np.linspace(0.0, 1.0, _STEPS), method="higher"))
+    values = values[1:]
     shares = [(ratings >= value).mean() for value in values]
     best = min(range(len(values)), key=lambda place: (abs(shares[place] - 0.5), -place))
     return Like(float(values[best]), float(shares[best]))

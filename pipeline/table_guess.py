@@ -15,7 +15,7 @@ from pipeline.errors import DataError
 from pipeline.table_roles import Roles, Table, columns_but
 from pipeline.table_words import means
 
-_MOST_RATINGS = 101  # distinct values
+_MOST_RATINGS = 101  # distinct values, where the name says nothing
 _PLAIN_SCALE = 11  # of a rating whose name says nothing
 _LONG_TITLE, _LONG_TEXT = 150, 300  # characters
 _FEW_PER_GROUP = 3  # entities of a value, in the mean
@@ -138,7 +138,9 @@ def _rating(columns: Mapping[str, Column]) -> tuple[Choice | None, str]:
     likely = {
         name: column
         for name, column in columns.items()
-        if column.numbers is not None and column.distinct <= _MOST_RATINGS and not column.time
+        if column.numbers is not None
+        and not column.time
+        and (column.distinct <= _MOST_RATINGS or means(name, "rating"))
     }
     named = [name for name in likely if means(name, "rating")]
     counted = [name for name in likely if means(name, "count")]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from pipeline.encodings import by_iconv, is_utf8
 from pipeline.errors import DataError
 from pipeline.own_tables import files_at
 
+_OTHER_KINDS = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".zip", ".db", ".sqlite")
+_NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
 _LOOKED_AT = 1 << 20  # bytes that tell the separator and the encoding
 _LINES = 200
 _FEW_BROKEN = 0.01  # of the lines; see `pipeline.columns`
@@ -50,6 +53,10 @@ def read_head(location: Path | str, rows: int) -> Head:
     """
     files = files_at(location, "tables")
     file = files[0]
+    if file.suffix.lower() in _OTHER_KINDS:
+        raise DataError(
+            f"{location} is no table that can be read; save it as CSV (UTF-8) or Parquet"
+        )
     separator = None
     try:
         options = text_format(file)
@@ -65,6 +72,11 @@ def read_head(location: Path | str, rows: int) -> Head:
     if not table.num_rows:
         raise DataError(f"{location} has no rows; leave it out, or give another file")
     names = [name for name in table.column_names if name.strip()]  # one without is a row number
+    if 2 * sum(_NUMBER.fullmatch(name.strip()) is not None for name in names) >= len(names):
+        raise DataError(
+            f"{location} seems to have no header: its columns are called {', '.join(names[:5])}; "
+            "put a line with the names of the columns before the first row"
+        )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{location} has two columns {twice[0]!r}; rename or drop one")

@@ -393,6 +393,26 @@ def test_too_few_tables_missing_ones_and_empty_ones(shop, tmp_path):
         propose(paths, "r")
 
 
+def test_what_is_no_table_or_lacks_its_header_is_told_with_the_remedy(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    book = tmp_path / "books.xlsx"
+    book.write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError, match=r"books\.xlsx is no table .* save it as CSV"):
+        propose([paths[0], book, paths[2]], "r")
+    rows = paths[2].read_text().splitlines()
+    paths[2].write_text("\n".join(row.replace("r", "").replace("b", "") for row in rows[1:]))
+    with pytest.raises(DataError, match=r"ratings\.csv seems to have no header"):
+        propose(paths, "r")
+
+
+def test_ratings_of_any_number_are_a_rating_if_called_so(shop, tmp_path):
+    random = np.random.default_rng(1)
+    shop.change("log", "stars", lambda stars: round(float(stars + random.normal()), 3))
+    _, config, store = made(shop.write(tmp_path), tmp_path)
+    assert columns_of(config) == PLAIN
+    assert 0.45 < np.mean(store.read("interactions")["label"].to_numpy()) < 0.55
+
+
 def test_a_table_too_many_is_left_out_and_said(shop, tmp_path):
     paths = shop.write(tmp_path)
     extra = tmp_path / "towns.csv"
