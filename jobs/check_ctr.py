@@ -21,6 +21,7 @@ from features.ctr.join import sources_of
 from features.ctr.verdict import BETTER, LOSSLESS, outcome
 from features.formats import or_unknown
 from jobs import cli, encode_controls, fit_models
+from jobs.left_out import why_no_check
 from jobs.recommend import list_stages
 from jobs.waves import CATALOG, require_own_framework
 from pipeline.config import CtrSettings, RunConfig
@@ -50,13 +51,6 @@ def run(config: RunConfig, store: Store) -> None:
     else:
         _check(config, store, plan)
     require_gain(store.require("ctr").facts, config.ctr)
-
-
-def why_no_check(config: RunConfig) -> str:
-    """Why a run rightly has no check, "" if it has one."""
-    if config.catalog.positive_rating is not None:
-        return ""
-    return "without ratings (catalog.positive_rating: null) no interaction is a dislike"
 
 
 def _leave_out(config: RunConfig) -> None:

@@ -45,7 +45,8 @@ from jobs.decoding_arms import (
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
-from jobs.wave_names import last_wave, why_no_comparison
+from jobs.left_out import why_no_comparison
+from jobs.wave_names import last_wave
 from jobs.waves import Identity, identify, open_wave, require_own_framework
 from pipeline.config import RunConfig
 from pipeline.engine.types import Request

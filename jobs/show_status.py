@@ -16,8 +16,9 @@ from features.ctr.controls import dataset_of, encoded
 from features.provenance import unit_of
 from jobs import cli
 from jobs.lease import holder
+from jobs.left_out import why_no_check, why_no_comparison
 from jobs.remote_log import RUN_LOG
-from jobs.wave_names import knowledge_name, last_wave, pools_name, wave_has_pools, why_no_comparison
+from jobs.wave_names import knowledge_name, last_wave, pools_name, wave_has_pools
 from pipeline.config import RunConfig
 from pipeline.mirrored_files import MirroredFiles
 from pipeline.store import Store
@@ -32,10 +33,13 @@ def datasets(config: RunConfig) -> list[str]:
         by_wave += [pools_name(wave)] if wave_has_pools(config, wave) else []
         by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
-    controls = [dataset_of(name) for name in encoded(config.ctr.controls)]
-    check = [*controls, "fits", "ctr"]
-    after = ["knowledge", "comparison", "features", "quality", *check, "report"]
+    after = ["knowledge", "comparison", "features", "quality", *check_datasets(config), "report"]
     return [*before, *by_wave, *after]
+
+
+def check_datasets(config: RunConfig) -> list[str]:
+    """What the CTR check makes, in order."""
+    return [*map(dataset_of, encoded(config.ctr.controls)), "fits", "ctr"]
 
 
 # Of lists of items: listed if they exist.
@@ -104,8 +108,9 @@ def wanted_of(config: RunConfig, store: Store) -> list[str]:
 
 def _skipped(config: RunConfig, store: Store) -> dict[str, str]:
     """What a run rightly leaves out, and why."""
-    reason = why_no_comparison(config, store)
-    return {"comparison": reason} if reason else {}
+    no_comparison, no_check = why_no_comparison(config, store), why_no_check(config)
+    left_out = {"comparison": no_comparison} if no_comparison else {}
+    return left_out | (dict.fromkeys(check_datasets(config), no_check) if no_check else {})
 
 
 def _dataset(store: Store, name: str, skipped: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Apart from `jobs.waves`, since who only looks at a run should not wait for model
 """
 
 from pipeline.config import RunConfig
-from pipeline.store import Store
 
 _REFRESHED = 1  # the wave of a refresh that is written
 
@@ -32,12 +31,3 @@ def has_draft_model(config: RunConfig) -> bool:
 def wave_has_pools(config: RunConfig, wave: int) -> bool:
     """Whether a wave drafts from the texts of those before it."""
     return wave > 0 and not has_draft_model(config)
-
-
-def why_no_comparison(config: RunConfig, store: Store) -> str:
-    """Why a complete run has no `comparison`; "" if it has one."""
-    if not config.comparison.rows_per_kind:
-        return "comparison.rows_per_kind is 0"
-    last = store.manifest(knowledge_name(last_wave(config)))
-    is_empty = last is not None and not last.num_rows  # a refresh found nothing to write
-    return "the last wave had no text to write" if is_empty else ""

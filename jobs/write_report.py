@@ -17,7 +17,7 @@ from features import formats
 from features.provenance import OPTIONAL, REQUIRED
 from features.report import render, summarise
 from jobs import cli
-from jobs.wave_names import why_no_comparison
+from jobs.left_out import why_no_comparison
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.store import Store

@@ -1,155 +1,66 @@
-"""The status of a run, from its folder alone."""
+"""What a status says of runs of other kinds than the demo's."""
 
-import fcntl
-
-import pyarrow as pa
-import pytest
 import yaml
 
-from jobs import show_status
-from pipeline.schemas import KNOWLEDGE, USERS
+from jobs.show_status import facts_of, lines
+from pipeline.config_file import load_config
 from pipeline.store import Store
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A config and the store of its run, of which only the users are made."""
-    tables = {name: {"path": "x.csv"} for name in ("users", "items", "interactions")}
+def a_run(tmp_path, *overrides):
     tree = {
-        "run": "shop",
-        "artifacts": str(tmp_path / "artifacts"),
-        "catalog": {"tables": tables},
-        "language_model": {"path": "none"},
-        "encoder": {"path": "none"},
-        "generation": {"waves": 2},
+        "run": "r",
+        "artifacts": str(tmp_path),
+        "catalog": {"source": "movielens", "path": "x"},
+        "language_model": {"path": "x"},
+        "encoder": {"path": "x"},
     }
-    path = tmp_path / "shop.yaml"
+    path = tmp_path / "r.yaml"
     path.write_text(yaml.safe_dump(tree))
-    store = Store(tmp_path / "artifacts" / "shop")
-    return path, store
+    return load_config(path, overrides), Store(tmp_path / "r")
 
 
-def said(path, capsys):
-    code = show_status.main(["--config", str(path)])
-    return code, capsys.readouterr().out
+def make(store, *names):
+    for name in names:
+        store.plan(name, {}).write_json("x.json", {}, 3)
 
 
-def a_user(name):
-    return pa.Table.from_pylist([{"user_id": name, "attributes": []}], schema=USERS)
+def states(config, store):
+    return {one["dataset"]: one["state"] for one in facts_of(config, store)["datasets"]}
 
 
-def test_a_run_that_is_not_there_is_an_error_that_names_those_that_are(run, capsys):
-    path, store = run
-    for name in ("monday", "tuesday"):
-        Store(store.root.parent / name).plan("users", {}).write(a_user("a"))
-    (store.root.parent / "no-run").mkdir()
-    assert show_status.main(["--config", str(path)]) == 3
-    error = capsys.readouterr().err
-    assert "no such run: shop" in error
-    assert "there are: monday, tuesday\n" in error
-    assert not store.root.exists()  # looking leaves nothing behind
+def test_a_run_of_lists_alone_lacks_no_texts(tmp_path):
+    config, store = a_run(tmp_path, "recommendation.method=atspeed_s")
+    make(store, "users", "items", "interactions", "semantic_ids", "recommender")
+    found = states(config, store)
+    assert found["aligned_drafter"] == found["recommendations"] == "missing"
+    assert "knowledge" not in found
+    assert facts_of(config, store)["exit_code"] == 6
+    make(store, "aligned_drafter", "recommendations")
+    assert facts_of(config, store)["exit_code"] == 0
 
 
-def test_a_run_that_has_only_just_begun(run, capsys):
-    path, store = run
-    store.root.mkdir(parents=True)
-    code, text = said(path, capsys)
-    assert code == show_status.UNFINISHED
-    assert "no job was ever started" in text
+def test_of_a_run_with_texts_lists_are_besides(tmp_path):
+    config, store = a_run(tmp_path)
+    make(store, "groups", "recommendations")
+    found = states(config, store)
+    assert found["knowledge"] == "missing"
+    assert found["recommendations"] == "made"
 
 
-def test_what_is_made_what_is_in_work_and_what_is_missing(run, capsys):
-    path, store = run
-    store.plan("users", {}).write(a_user("a"))
-    writer = store.plan("items", {}).open_writer()
-    (store.root / "run.log").write_text("first\nlast words\n")
-    (store.root / "lock").touch()
-    code, text = said(path, capsys)
-    by_name = {line.split()[0]: line for line in text.splitlines()[1:]}
-    assert code == show_status.UNFINISHED
-    assert "1 rows" in by_name["users"]
-    assert "unfinished, 0 rows stored" in by_name["items"]
-    assert by_name["knowledge"].split() == ["knowledge", "-"]
-    assert {"waves/1/pools", "waves/2/knowledge"} <= set(by_name)
-    assert "waves/0/pools" not in by_name
-    assert "last words" in text
-    assert "no job is running" in text
-    assert writer.existing().num_rows == 0
+def test_without_ratings_the_check_is_left_out_and_no_run_lacks_it(tmp_path):
+    config, store = a_run(tmp_path, "catalog.positive_rating=null")
+    found = states(config, store)
+    assert found["fits"] == found["ctr"] == found["controls/history/features"] == "left out"
+    told = "\n".join(lines(facts_of(config, store)))
+    assert "left out: without ratings" in told
 
 
-def test_who_is_writing_is_named(run, capsys):
-    path, store = run
-    store.root.mkdir(parents=True)
-    with (store.root / "lock").open("w+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write("4711")
-        file.flush()
-        assert "process 4711 is writing it" in said(path, capsys)[1]
-    assert "process 4711, the last, was killed" in said(path, capsys)[1]
-
-
-def test_a_whole_run_is_told_by_the_exit_code(run, capsys, monkeypatch):
-    path, store = run
-    store.plan("users", {}).write(a_user("a"))
-    monkeypatch.setattr(show_status, "datasets", lambda _: ["users"])
-    assert said(path, capsys)[0] == 0
-
-
-def test_what_is_made_on_demand_is_listed_and_no_run_lacks_it(run, capsys, monkeypatch):
-    path, store = run
-    store.plan("users", {}).write(a_user("a"))
-    monkeypatch.setattr(show_status, "datasets", lambda _: ["users"])
-    assert "recommend" not in said(path, capsys)[1]
-    store.plan("recommender", {}, ["users"]).write_files(lambda _: None, 1)
-    store.plan("recommendations", {}).open_writer()
-    code, text = said(path, capsys)
-    by_name = {line.split()[0]: line for line in text.splitlines()[1:]}
-    assert code == 0
-    assert list(by_name)[:3] == ["users", "recommender", "recommendations"]
-    assert " 1 model," in by_name["recommender"]
-    assert "unfinished, 0 rows stored" in by_name["recommendations"]
-    store.plan("users", {"other": True}).write(a_user("b"))
-    code, text = said(path, capsys)
-    assert code == 0
-    assert "from older inputs" in text
-
-
-def a_row(entity):
-    """One row of KNOWLEDGE."""
-    empty = {field.name: [] if pa.types.is_list(field.type) else 0 for field in KNOWLEDGE}
-    fields = empty | {field.name: "" for field in KNOWLEDGE if field.type == pa.string()}
-    return pa.Table.from_pylist([fields | {"kind": "user", "entity_id": entity}], schema=KNOWLEDGE)
-
-
-def refresh_of_monday(store, written):
-    """A refresh that carried one row over and wrote the rows of `written`."""
-    for wave, rows in enumerate([["a"], written]):
-        table = pa.concat_tables([KNOWLEDGE.empty_table(), *map(a_row, rows)])
-        store.plan(f"waves/{wave}/knowledge", {}).write(table)
-    (store.root / "run.json").write_text('{"previous": "monday"}')
-
-
-def test_a_refresh_is_told_by_its_folder_and_asks_for_its_own_waves_only(run, capsys):
-    path, store = run
-    refresh_of_monday(store, ["b"])
-    _, text = said(path, capsys)
-    assert "a refresh of monday" in text
-    assert "waves/1/knowledge" in text
-    assert "waves/2" not in text
-
-
-@pytest.mark.parametrize(("written", "code"), [([], 0), (["b"], show_status.UNFINISHED)])
-def test_a_comparison_counts_as_missing_only_where_there_are_rows_for_it(
-    run, capsys, monkeypatch, written, code
-):
-    path, store = run
-    refresh_of_monday(store, written)
-    names = ["waves/1/knowledge", "comparison"]
-    monkeypatch.setattr(show_status, "datasets", lambda _: names)
-    assert said(path, capsys)[0] == code
-    assert ("left out: the last wave had no text" in said(path, capsys)[1]) == (code == 0)
-
-
-def test_a_bad_config_ends_as_everywhere(run, capsys):
-    path, _ = run
-    assert show_status.main(["--config", str(path), "--set", "no.such=1"]) == 2
+def test_a_dataset_of_older_inputs_is_stale(tmp_path):
+    config, store = a_run(tmp_path)
+    make(store, "users", "groups")
+    store.plan("knowledge", {}, ["groups"]).write_json("x.json", {}, 3)
+    assert states(config, store)["knowledge"] == "made"
+    store.plan("groups", {"seed": 2}).write_json("x.json", {}, 4)
+    assert states(config, store)["knowledge"] == "stale"
+    assert "from older inputs" in "\n".join(lines(facts_of(config, store)))
