@@ -40,6 +40,7 @@ def run(config: RunConfig, store: Store) -> None:
         return
     catalog = load_catalog(config.catalog)
     require_likes(catalog, config.catalog)
+    _tell_of_refresh(config, store)
     facts = catalog_facts(catalog)
     for name, value in facts.items():
         log.info("%s: %s", name, value)
@@ -47,6 +48,18 @@ def run(config: RunConfig, store: Store) -> None:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
     if config.catalog.positive_rating is not None:  # else the check is left out
         _warn_of_lone_labels(catalog.interactions)
+
+
+def _tell_of_refresh(config: RunConfig, store: Store) -> None:
+    """Say that texts are about to be written anew of which most could be kept."""
+    if store.manifest("knowledge") is None or config.refresh.previous:
+        return
+    log.warning(
+        "the tables or `catalog` have changed since %s was written, and all of it is made anew; "
+        "`laser refresh --previous %s --run NAME` writes a run beside it instead, in which texts "
+        "whose prompt is the same are kept",
+        *(store.files.address, config.run),
+    )
 
 
 def require_likes(catalog: Catalog, settings: CatalogSettings) -> None:
