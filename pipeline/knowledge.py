@@ -280,6 +280,7 @@ def _row(
     return kept | {
         "text": tokenizer.decode(generation.token_ids),
         "token_ids": generation.token_ids,
+        "token_origins": generation.origins,
         "finish_reason": generation.finish_reason,
         "forward_passes": statistics.forward_passes,
         "relaxed_tokens": statistics.relaxed_tokens,
@@ -288,5 +289,8 @@ def _row(
         "accepted_by_source": statistics.accepted_by_source,
         "drafted_by_depth": statistics.drafted_by_depth,
         "accepted_by_depth": statistics.accepted_by_depth,
+        "drafted_by_chance": statistics.drafted_by_chance,
+        "accepted_by_chance": statistics.accepted_by_chance,
+        "chance_by_decile": statistics.chance_by_decile,
         "error": error,
     }

@@ -66,6 +66,9 @@ KNOWLEDGE = pa.schema(
         ("request_key", pa.string()),  # the same + pool version: a row that need not be done again
         ("text", pa.string()),
         ("token_ids", pa.list_(pa.int32())),  # without the stop token
+        # Of each token: 0 if no draft stayed for it, 1 + its source's place in SOURCES if one did,
+        # and 16 more if it is one of the relaxed tokens.
+        ("token_origins", pa.list_(pa.int8())),
         ("finish_reason", pa.string()),  # stop | length | error
         ("rule", pa.string()),  # plain | strict | relaxed | sampled
         ("pool_version", pa.string()),
@@ -80,6 +83,10 @@ KNOWLEDGE = pa.schema(
         ("accepted_by_source", pa.list_(pa.int32())),
         ("drafted_by_depth", pa.list_(pa.int32())),  # index 0 = children of the last token
         ("accepted_by_depth", pa.list_(pa.int32())),
+        # Index 0 = drafts that were expected to stay with a chance of 0.0 to 0.1, and so on.
+        ("drafted_by_chance", pa.list_(pa.int32())),
+        ("accepted_by_chance", pa.list_(pa.int32())),
+        ("chance_by_decile", pa.list_(pa.float32())),  # sum of their chances
         ("error", pa.string()),
     ]
 )
@@ -162,7 +169,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "interactions": (INTERACTIONS, 1),
     "embeddings": (EMBEDDINGS, 1),
     "groups": (GROUPS, 1),
-    "knowledge": (KNOWLEDGE, 5),
+    "knowledge": (KNOWLEDGE, 6),
     "features": (FEATURES, 2),
     "semantic_ids": (SEMANTIC_IDS, 1),
     "recommendations": (RECOMMENDATIONS, 1),

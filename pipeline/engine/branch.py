@@ -115,7 +115,7 @@ def take(branch: Branch, token: int, stops: Stops) -> Walk:
     for node, cost in zip(branch.nodes, branch.costs, strict=True):
         outcomes[tree.parents == parent] = 0
         outcomes[node] = 1
-        if row.append(int(tree.token_ids[node]), stops, cost):
+        if row.append(int(tree.token_ids[node]), stops, cost, int(tree.sources[node])):
             path.append(node)
         if row.finish_reason:
             break

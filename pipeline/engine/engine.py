@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from pipeline.config import EngineSettings
 from pipeline.engine.branch import Walk
 from pipeline.engine.budget import CostTable, DraftBudget
+from pipeline.engine.counting import count
 from pipeline.engine.packing import pack
 from pipeline.engine.processors import Processors
 from pipeline.engine.profile import measure_costs
@@ -201,7 +202,7 @@ class Engine:
         self._cache.keep([walk.row.slot for walk in walks], starts, [walk.path for walk in walks])
         for walk in walks:
             walk.row.num_cached += len(walk.path)
-            _count(walk)
+        count(walks)
         for row in rows:
             self._cache.remember(row.slot, row.tokens[: row.num_cached])
 
@@ -221,19 +222,3 @@ class _Clock:
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         return seconds
-
-
-def _count(walk: Walk) -> None:
-    """Add a walk to its row's statistics."""
-    statistics, tree = walk.row.statistics, walk.tree
-    statistics.forward_passes += 1
-    if not len(tree):
-        return
-    accepted = walk.outcomes == 1
-    depths = np.minimum(tree.depths(), len(statistics.drafted_by_depth)) - 1
-    for drafted, kept, values in (
-        (statistics.drafted_by_source, statistics.accepted_by_source, tree.sources),
-        (statistics.drafted_by_depth, statistics.accepted_by_depth, depths),
-    ):
-        drafted += np.bincount(values, minlength=len(drafted))
-        kept += np.bincount(values[accepted], minlength=len(kept))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pipeline.engine.stops import Stops
-from pipeline.engine.types import Generation, Request, RowStatistics
+from pipeline.engine.types import RELAXED_ORIGIN, Generation, Request, RowStatistics
 
 
 class Row:
@@ -27,6 +27,7 @@ class Row:
         self.statistics = RowStatistics()
         self._buffer = np.empty(len(prompt) + request.max_new_tokens, np.int32)
         self._buffer[: len(prompt)] = prompt
+        self._origins = np.zeros(request.max_new_tokens, np.int8)
         self._num_tokens = len(prompt)
         self._distinct = dict.fromkeys(prompt.tolist())  # insertion-ordered set
         self._random: np.random.Generator | None = None
@@ -40,6 +41,11 @@ class Row:
     def output(self) -> np.ndarray:
         """Output so far, (new,) int32."""
         return self._buffer[len(self.request.prompt_ids) : self._num_tokens]
+
+    @property
+    def origins(self) -> np.ndarray:
+        """Where each token of the output came from, see `RELAXED_ORIGIN`: (new,) int8."""
+        return self._origins[: self._num_tokens - len(self.request.prompt_ids)]
 
     @property
     def num_pending(self) -> int:
@@ -68,10 +74,11 @@ class Row:
             self._random = np.random.Generator(np.random.Philox(self.request.seed))
         return self._random
 
-    def append(self, token: int, stops: Stops, cost: float = 0.0) -> bool:
+    def append(self, token: int, stops: Stops, cost: float = 0.0, source: int = -1) -> bool:
         """Take the next token, which gave up `cost` nats; say whether it is part of the output.
 
-        Stops are judged here, in token order; the length comes last.
+        `source` says whose draft it was, -1 that it was none. Stops are judged here, in token
+        order; the length comes last.
         """
         self.statistics.relaxed_tokens += cost > 0.0
         self.statistics.relaxed_cost += cost
@@ -79,6 +86,9 @@ class Row:
             self.finish_reason = "stop"
             return False
         self._buffer[self._num_tokens] = token
+        if source >= 0:
+            place = self._num_tokens - len(self.request.prompt_ids)
+            self._origins[place] = 1 + source + (RELAXED_ORIGIN if cost > 0.0 else 0)
         self._num_tokens += 1
         self._distinct[token] = None
         if stops.are_completed_by(self.output):
@@ -94,5 +104,10 @@ class Row:
     def generation(self) -> Generation:
         """The finished row."""
         return Generation(
-            self.request.key, self.output.copy(), self.finish_reason, self.statistics, self.error
+            self.request.key,
+            self.output.copy(),
+            self.finish_reason,
+            self.statistics,
+            self.error,
+            self.origins.copy(),
         )

@@ -8,6 +8,9 @@ import numpy as np
 import torch
 
 ROOT = -1  # parent of a node that follows the last committed token
+# Where a token of the output came from: 0 the model itself, 1 + a source's index its draft, and so
+# much more if it stayed although another was more probable.
+RELAXED_ORIGIN = 16
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,10 @@ class RowStatistics:
     accepted_by_source: np.ndarray = field(default_factory=lambda: np.zeros(5, np.int64))
     drafted_by_depth: np.ndarray = field(default_factory=lambda: np.zeros(32, np.int64))
     accepted_by_depth: np.ndarray = field(default_factory=lambda: np.zeros(32, np.int64))
+    # By tenths of the survival that nodes were drafted with, and the sum of that survival.
+    drafted_by_chance: np.ndarray = field(default_factory=lambda: np.zeros(10, np.int64))
+    accepted_by_chance: np.ndarray = field(default_factory=lambda: np.zeros(10, np.int64))
+    chance_by_decile: np.ndarray = field(default_factory=lambda: np.zeros(10, np.float64))
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,7 @@ class Generation:
     finish_reason: str  # stop | length | error
     statistics: RowStatistics
     error: str = ""
+    origins: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))  # (new,) int8
 
     @staticmethod
     def failed(key: str, error: str) -> "Generation":

@@ -108,6 +108,7 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
             "length" if len(request.prompt_ids) else "error",
             RowStatistics(forward_passes=2),
             "" if len(request.prompt_ids) else "the prompt is empty",
+            np.array([0, 19], np.int8)[: 2 * len(request.prompt_ids)],
         )
         for request in reversed(requests)
     ]
@@ -115,6 +116,8 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
     assert rows.schema == KNOWLEDGE
     assert rows["entity_id"].to_pylist() == ["0", "1", "2"]
     assert rows["text"].to_pylist() == ["hi", "", "hi"]
+    assert rows["token_origins"].to_pylist() == [[0, 19], [], [0, 19]]
+    assert all(len(counts) == 10 for counts in rows["drafted_by_chance"].to_pylist())
     assert rows["error"].to_pylist()[::2] == ["", ""]
     assert "50 tokens" in rows["error"][1].as_py()
     assert rows["prompt_tokens"].to_pylist() == [5, 50, 10]
