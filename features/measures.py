@@ -1,4 +1,4 @@
-"""What the stored tables say: speed of drafting, acceptance, groups, the map, failures.
+"""What the stored tables say: speed of drafting, groups, the map, failures.
 
 Tables in, plain numbers out (report.json); nothing here knows the page. A share of nothing is None.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.knowledge import is_among
-from pipeline.schemas import KINDS, SOURCES
+from pipeline.schemas import KINDS
 
 _MAP_POINTS = 1500  # a larger catalog is sampled: the page must stay small
 _EXAMPLES = 3
@@ -64,28 +64,6 @@ def waves(knowledge: pa.Table) -> list[dict[str, Any]]:
                 rules = sorted(pc.unique(part["rule"]).to_pylist())
                 rows.append({"wave": wave, "kind": kind, "rules": rules, **totals(part)})
     return rows
-
-
-def acceptance_by_source(knowledge: pa.Table) -> list[dict[str, Any]]:
-    """Drafted and accepted tokens of each source that drafted anything."""
-    drafted = _sum_by_position(knowledge["drafted_by_source"])
-    accepted = _sum_by_position(knowledge["accepted_by_source"])
-    rows = [
-        {"source": name, **_acceptance(drafted, accepted, index)}
-        for index, name in enumerate(SOURCES)
-    ]
-    return [row for row in rows if row["drafted"]]
-
-
-def acceptance_by_depth(knowledge: pa.Table) -> list[dict[str, Any]]:
-    """Drafted and accepted tokens at each distance from the last committed token, 1 first."""
-    drafted = _sum_by_position(knowledge["drafted_by_depth"])
-    accepted = _sum_by_position(knowledge["accepted_by_depth"])
-    rows = [
-        {"depth": index + 1, **_acceptance(drafted, accepted, index)}
-        for index in range(len(drafted))
-    ]
-    return [row for row in rows if row["drafted"]]
 
 
 def group_sizes(groups: pa.Table) -> list[dict[str, Any]]:
@@ -224,20 +202,6 @@ def _two_directions(vectors: pa.Array) -> tuple[np.ndarray, list[float]]:
     model = PCA(n_components=2, svd_solver="full")
     places = model.fit_transform(wide)
     return places, [float(share) for share in model.explained_variance_ratio_]
-
-
-def _acceptance(drafted: np.ndarray, accepted: np.ndarray, index: int) -> dict[str, Any]:
-    tokens = int(drafted[index]) if index < len(drafted) else 0
-    kept = int(accepted[index]) if index < len(accepted) else 0
-    return {"drafted": tokens, "accepted": kept, "rate": ratio(kept, tokens)}
-
-
-def _sum_by_position(lists: pa.ChunkedArray) -> np.ndarray:
-    """Element-wise sum of lists of any lengths: (longest,) int64."""
-    values = pc.list_flatten(lists).to_numpy()
-    lengths = pc.list_value_length(lists).to_numpy()
-    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return np.bincount(np.arange(len(values)) - starts, weights=values).astype(np.int64)
 
 
 def _sum(column: Any) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from features import figures, formats, measures, provenance
+from features import acceptance, figures, formats, measures, provenance
 from features.ctr.verdict import outcome
 from features.quality import table
+from features.step_times import step_times
 from pipeline.errors import DataError
 from pipeline.store import Store
 
@@ -48,10 +49,14 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         "speed": speed,
         "no_comparison": no_comparison,
         "acceptance": {
-            "by_source": measures.acceptance_by_source(written),
-            "by_depth": measures.acceptance_by_depth(written),
+            "by_source": acceptance.by_source(written),
+            "by_depth": acceptance.by_depth(written),
+            "by_group": acceptance.by_group(written),
             "waves": measures.waves(knowledge),
         },
+        "calibration": acceptance.calibration(written),
+        "steps": step_times(store),
+        "waterfall": comparison.get("waterfall") if comparison else None,
         "groups": measures.group_sizes(tables["groups"]),
         "map": measures.embedding_map(tables["embeddings"], tables["groups"], tables["items"]),
         "texts": [_text(text) for text in comparison["texts"]] if comparison else None,
@@ -159,7 +164,7 @@ def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     for arm in arms:
         arm["ratio_to_plain"] = measures.ratio(arm["tokens_per_second"], plain.get(arm["kind"]))
     strict = next((arm for arm in arms if (arm["arm"], arm["kind"]) == ("strict", "all")), None)
-    kept = {key: comparison[key] for key in comparison if key != "texts"}
+    kept = {key: comparison[key] for key in comparison if key not in ("texts", "waterfall")}
     return (
         {"divergences": []}
         | kept

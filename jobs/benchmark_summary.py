@@ -8,7 +8,6 @@ import numpy as np
 
 from jobs.decoding_arms import (
     BUDGET,
-    PARTS,
     PLAIN,
     PUBLISHED,
     RELAXED,
@@ -18,6 +17,7 @@ from jobs.decoding_arms import (
     rows_unlike,
 )
 from jobs.step_limit import Machine, ModelSize, StepShape, least_seconds
+from pipeline.engine.statistics import PARTS
 
 ALL = "all"  # kinds together
 OURS = (STRICT, RELAXED, BUDGET)

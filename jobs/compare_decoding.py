@@ -14,25 +14,24 @@ that of plain decoding, the place and the gap of the two logits are told.
 
 import json
 import logging
-import platform
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from transformers import PreTrainedModel
 
 from features.frameworks import framework_named
 from jobs import cli
 from jobs.build_pools import build_wave
+from jobs.comparison_summary import ARMS, Outcomes, lines, speeds_of, summary
 from jobs.decoding_arms import (
-    PARTS,
     PLAIN,
     RELAXED,
     STRICT,
@@ -41,11 +40,12 @@ from jobs.decoding_arms import (
     Outcome,
     engine_arm,
     leaves_plain,
-    rows_unlike,
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
 from jobs.left_out import why_no_comparison
+from jobs.repeating import repeating
+from jobs.waterfall import Step, extra_arms, steps_of
 from jobs.wave_names import last_wave
 from jobs.waves import Identity, identify, open_wave, require_own_framework
 from pipeline.config import RunConfig
@@ -56,9 +56,8 @@ from pipeline.store import Store
 
 log = logging.getLogger("jobs.compare_decoding")
 
-ARMS = (TRANSFORMERS, PLAIN, STRICT, RELAXED)
+_TELL = 10.0  # s between lines of one arm
 
-Outcomes = Mapping[tuple[str, str], list[Outcome]]  # of the repeats, by arm and kind
 Requests = Mapping[str, list[Request]]  # by kind; a request's key is its row among those of a kind
 
 
@@ -80,13 +79,18 @@ def run(config: RunConfig, store: Store) -> None:
         log.info("comparison: no rows, since no prompt of the last wave can be asked")
         return
     reference = load_model(config.language_model)
-    arms = _arms(config, reference, store.files.local(pools.name), identity.tokenizer)
+    asked = [request for rows in requests.values() for request in rows]
+    steps = steps_of(config, any(request.previous_ids is not None for request in asked))
+    arms = _arms(config, reference, store.files.local(pools.name), identity.tokenizer, steps)
     outcomes = _measure(arms, requests, config.comparison.repeats)
-    comparison = _summary(config, tasks, list(requests), outcomes) | {
+    log.info("comparison: looking for the places where greedy texts part")
+    comparison = summary(config, tasks.num_rows, list(requests), outcomes) | {
+        "waterfall": speeds_of(steps, list(requests), outcomes),
         "divergences": _divergences(config, tasks, requests, outcomes, reference),
         "texts": _texts(store, tasks, list(requests), outcomes, identity.tokenizer),
     }
-    _tell(comparison)
+    for line in lines(comparison):
+        log.info("%s", line)
 
     def fill(folder: Path) -> None:
         (folder / "comparison.json").write_text(json.dumps(comparison, indent=2))
@@ -135,7 +139,11 @@ def _requests(config: RunConfig, tasks: pa.Table, tokenizer: ChatTokenizer) -> R
 
 
 def _arms(
-    config: RunConfig, reference: PreTrainedModel, pools: Path, tokenizer: ChatTokenizer
+    config: RunConfig,
+    reference: PreTrainedModel,
+    pools: Path,
+    tokenizer: ChatTokenizer,
+    steps: Sequence[Step],
 ) -> dict[str, Arm]:
     engine = make_engine(config, tokenizer)
     measured, rows = engine.costs, config.engine.batch_rows
@@ -145,18 +153,27 @@ def _arms(
         drafter = make_drafter(config, engine, name, pools, tokenizer.fingerprint)
         rule = make_rule(name, config.generation, engine.stops)
         arms[name] = engine_arm(engine, drafter, rule)
-    return arms
+    engine.costs = measured
+    return arms | extra_arms(config, engine, pools, tokenizer.fingerprint, steps)
 
 
 def _measure(arms: Mapping[str, Arm], requests: Requests, repeats: int) -> Outcomes:
     """Every arm on every kind, in turns."""
     outcomes: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for repeat in range(repeats):
-        for kind, rows in requests.items():
-            for name in np.roll(ARMS, repeat).tolist():
-                arms[name]([replace(rows[0], max_new_tokens=4)])
-                outcomes[name, kind].append(arms[name](rows))
-                log.info("%s, %ss: %.1f s", name, kind, outcomes[name, kind][-1].seconds)
+    turns = [
+        (name, kind)
+        for repeat in range(repeats)
+        for kind in requests
+        for name in np.roll(list(arms), repeat).tolist()
+    ]
+    log.info("comparison: %d arms on %d rows", len(arms), sum(map(len, requests.values())))
+    for number, (name, kind) in enumerate(turns, 1):
+        turn = f"{number}/{len(turns)}: {name}, {kind}s"
+        rows = requests[kind]
+        with repeating(partial(log.info, "%s, at work", turn), _TELL):
+            arms[name]([replace(rows[0], max_new_tokens=4)])
+            outcomes[name, kind].append(arms[name](rows))
+        log.info("%s: %.1f s", turn, outcomes[name, kind][-1].seconds)
     return outcomes
 
 
@@ -177,60 +194,6 @@ def _divergences(
                 place = {"kind": kind, "entity_id": ids[int(one.key)], "position": one.position}
                 found.append({"arm": arm, **place, "gap": one.gap})
     return found
-
-
-def _tell(comparison: Mapping[str, Any]) -> None:
-    for arm in comparison["arms"]:
-        log.info(
-            "%-22s %-5s %6.1f tokens/s, %.2f tokens per forward pass, %d of %d rows loop",
-            *(arm[name] for name in ("arm", "kind", "tokens_per_second", "tokens_per_forward")),
-            arm["looping_rows"],
-            arm["rows"],
-        )
-    for one in comparison["divergences"]:
-        log.info(
-            "%(arm)s and plain part at token %(position)d of %(kind)s %(entity_id)s, where their "
-            "logits are %(gap).2g apart",
-            one,
-        )
-
-
-def _summary(
-    config: RunConfig, tasks: pa.Table, kinds: list[str], outcomes: Outcomes
-) -> dict[str, Any]:
-    arms = [
-        _arm(
-            arm, kind, *([one for k in parts for one in outcomes[name, k]] for name in (arm, PLAIN))
-        )
-        for kind, parts in [*((kind, [kind]) for kind in kinds), ("all", kinds)]
-        for arm in ARMS
-    ]
-    return {
-        "model": config.language_model.path.rstrip("/").rpartition("/")[2],
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "rows": tasks.num_rows,
-        "max_new_tokens": config.generation.max_new_tokens,
-        "batch_rows": config.engine.batch_rows,
-        "arms": arms,
-    }
-
-
-def _arm(arm: str, kind: str, outcomes: list[Outcome], plain: list[Outcome]) -> dict[str, Any]:
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    tokens = sum(outcome.num_tokens for outcome in outcomes)
-    statistics = [asdict(outcome.statistics) for outcome in outcomes]
-    return {
-        "arm": arm,
-        "kind": kind,
-        "rows": sum(len(outcome.texts) for outcome in outcomes),
-        "seconds": seconds,
-        "new_tokens": tokens,
-        "tokens_per_second": tokens / seconds,
-        "tokens_per_forward": tokens / max(sum(outcome.num_passes for outcome in outcomes), 1),
-        "looping_rows": sum(len(outcome.looping) for outcome in outcomes),
-        "rows_unlike_plain": rows_unlike(outcomes, plain),
-        "seconds_by_part": {part: sum(entry[part] for entry in statistics) for part in PARTS},
-    }
 
 
 def _texts(

@@ -18,9 +18,10 @@ from pipeline.decoding_config import DraftSettings
 from pipeline.divergence import Divergence, first_divergences
 from pipeline.engine.budget import FREE, CostTable
 from pipeline.engine.draft_model import DraftModelDrafter
-from pipeline.engine.engine import Engine, EngineStatistics
+from pipeline.engine.engine import Engine
 from pipeline.engine.quality import QualityBudget
 from pipeline.engine.rules import Relaxed, Rule, Strict, TopKFloor
+from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Drafter, Generation, Request
 from pipeline.errors import DataError
@@ -34,7 +35,6 @@ PROMPT_LOOKUP = "prompt_lookup"
 PLAIN, RESD, PUBLISHED, STRICT, RELAXED = "plain", "resd", "published", "strict", "relaxed"
 BUDGET = "budget"
 DRAFT_MODEL = "draft_model"
-PARTS = ("draft", "forward", "verify", "bookkeeping")  # of an engine's step
 
 _LOOP = 8  # a row that repeats an n-gram of this length loops
 _LOOKUP_TOKENS = 10  # that prompt lookup drafts, as in its author's examples

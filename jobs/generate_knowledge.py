@@ -17,7 +17,7 @@ keys are missing.
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -92,7 +92,8 @@ def write_wave(
         parts.store()
     totals = totals_of(writer.parts())
     assert totals["rows"] == opened.tasks.num_rows, "a row was lost or written twice"
-    writer.finish(totals)
+    steps = asdict(writers.steps) | {"rows_written": missing.tasks.num_rows}
+    writer.finish(totals | {"steps": steps})
     log.info("%s: %s", plan.name, in_words(totals))
 
 

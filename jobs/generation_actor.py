@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from pipeline.engine.rules import (
     Typical,
 )
 from pipeline.engine.sampling import Sampled, Sampling
+from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Drafter, NoDraft
 from pipeline.errors import ModelError
@@ -68,7 +70,7 @@ class GenerationActor:
         folder = pools() if pools else None
         rows = self._thread.submit(self._ready, rule, folder, tell).result()
         self._rows = SharedEngine(rows, self._thread)
-        self._told = self._engine_seconds()
+        self._told = self._engine_statistics()
         tell("writing the first rows")
 
     def _ready(self, rule: str, pools: Path | None, tell: Callable[[str], Any]) -> Isolation:
@@ -92,14 +94,15 @@ class GenerationActor:
         limits = self._config.generation.max_new_tokens, longest
         requests = requests_of(tasks, self._tokenizer, *limits)
         generations = await self._rows.finish(requests)
-        now = self._engine_seconds()
+        now = self._engine_statistics()
         before, self._told = self._told, now
-        self._board.step.remote(now - before)
+        # Awaited: who has the last block of a wave shall find all of its steps on the board.
+        await self._board.step.remote(now.plus(before, -1))
         return collect(tasks, generations, self._tokenizer, longest)
 
-    def _engine_seconds(self) -> float:
-        """What the engine has spent in steps so far."""
-        return self._engine.statistics.seconds if self._engine else 0.0
+    def _engine_statistics(self) -> EngineStatistics:
+        """What the engine has done so far, as it is now."""
+        return replace(self._engine.statistics) if self._engine else EngineStatistics()
 
 
 def make_engine(

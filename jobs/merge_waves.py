@@ -25,6 +25,7 @@ from pipeline.store import Store
 STRETCH = 32_768  # rows in memory at once
 _ENTITY = ["kind", "entity_id"]
 _TOTALLED = ["error", "token_ids", "forward_passes", "relaxed_tokens"]
+_COUNTED = ["rows", "errors", "tokens", "forward_passes", "relaxed_tokens"]
 _ORDER = [("kind", "descending"), ("group_id", "ascending")]
 
 
@@ -90,7 +91,7 @@ def totals_in(knowledge: pa.Table) -> dict[str, Any]:
 def sum_of(totals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Totals of tables together."""
     errors = [one["first_error"] for one in totals if one["first_error"]]
-    counts = {name: sum(one[name] for one in totals) for name in totals[0] if name != "first_error"}
+    counts = {name: sum(one[name] for one in totals) for name in _COUNTED}
     return counts | {"first_error": next(iter(errors), "")}
 
 

@@ -9,8 +9,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from pipeline.engine.statistics import EngineStatistics
 
 _INTERVAL = 10.0  # seconds between lines
 _SLOW = 10.0  # tokens/s; a rate below has a decimal
@@ -25,7 +27,7 @@ class Progress:
     tokens: int = 0
     forward_passes: int = 0
     errors: int = 0  # rows
-    engine_seconds: float = 0.0  # that engines have spent in steps
+    engines: EngineStatistics = field(default_factory=EngineStatistics)  # of their steps
     phases: tuple[str, ...] = ()  # what any worker has begun on its way to the first row, in order
 
 
@@ -46,10 +48,10 @@ class ProgressBoard:
             errors=old.errors + errors,
         )
 
-    def step(self, seconds: float) -> None:
-        """Count what an engine has spent in steps."""
+    def step(self, more: EngineStatistics) -> None:
+        """Count steps of an engine that were not counted before."""
         old = self._progress
-        self._progress = replace(old, engine_seconds=old.engine_seconds + seconds)
+        self._progress = replace(old, engines=old.engines.plus(more))
 
     def enter(self, phase: str) -> None:
         """Note what a worker does now; several workers do the same."""

@@ -17,6 +17,7 @@ from jobs.progress import board_of, heartbeat, read_board
 from jobs.wave_names import has_draft_model
 from jobs.waves import Wave
 from pipeline.config import RunConfig
+from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.types import Generation
 from pipeline.knowledge import collect
 from pipeline.language_model import ChatTokenizer, check_language_model
@@ -41,6 +42,7 @@ class Writers:
         self._stack = ExitStack()
         self._pool: ActorPool | None = None
         self.engine_share = 0.0  # of the time of the last wave's actors, spent in engines' steps
+        self.steps = EngineStatistics()  # of all engines in the last wave
 
     def __enter__(self) -> "Writers":
         return self
@@ -59,6 +61,7 @@ class Writers:
             ModelError: a configured model cannot be used.
             WorkerError: see `ActorPool.through`.
         """
+        self.steps = EngineStatistics()
         num_rows = wave.tasks.num_rows
         if not num_rows:
             return
@@ -73,9 +76,9 @@ class Writers:
                 totals = totals_in(rows)
                 count(*(totals[name] for name in ("rows", "tokens", "forward_passes", "errors")))
                 yield rows
-            worked = read_board(board).engine_seconds
+            self.steps = read_board(board).engines
         seconds = time.monotonic() - began
-        self.engine_share = worked / (self._pool.size(num_blocks) * seconds)
+        self.engine_share = self.steps.seconds / (self._pool.size(num_blocks) * seconds)
         log.info(
             "%s: %.0f s with start-up, engines at work %.0f %% of it",
             *(what, seconds, 100 * self.engine_share),

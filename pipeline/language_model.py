@@ -186,6 +186,7 @@ def _model_files(folder: Path) -> list[Path]:
 
 
 def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
+    transformers_logging.disable_progress_bar()  # a conversion has bars of its own
     folder = local_copy(settings.path)
     path = str(folder) if is_remote(settings.path) else settings.path
     if settings.gguf_file is not None:
@@ -193,7 +194,6 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
         if not file.is_file():
             raise ModelError(_no_gguf_file(file, "language_model"))
         path = str(converted_folder(file, settings.dtype, model_fingerprint(settings)))
-    transformers_logging.disable_progress_bar()
     try:
         # Unsaid, it would mean a question on a terminal.
         return kind.from_pretrained(path, trust_remote_code=False, **options)

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features import acceptance
 from features.build import usable_text
-from features.measures import acceptance_by_source, ratio
+from features.measures import ratio
 from features.quality.ngrams import count_distinct, count_looping
 
 LOOP = 8  # tokens in a row that a text should not say twice
@@ -39,7 +40,7 @@ def count_texts(knowledge: pa.Table) -> Counter[str]:
             "trigrams": trigrams,
             "distinct_trigrams": distinct,
             "pool_tokens": sum(
-                row["accepted"] for row in acceptance_by_source(texts) if row["source"] in _POOLS
+                row["accepted"] for row in acceptance.by_source(texts) if row["source"] in _POOLS
             ),
         }
     )

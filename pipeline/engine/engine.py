@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,29 +18,10 @@ from pipeline.engine.row import Row
 from pipeline.engine.rules import Rule, Strict
 from pipeline.engine.runner import ModelRunner
 from pipeline.engine.scheduler import Scheduler
+from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import Drafter, DraftTree, Generation, NoDraft, Request
 from pipeline.engine.verify import Verifier
-
-
-@dataclass
-class EngineStatistics:
-    """Where the time of an engine went, in seconds, and what it made."""
-
-    steps: int = 0
-    packed_tokens: int = 0
-    draft: float = 0.0
-    forward: float = 0.0
-    verify: float = 0.0
-    bookkeeping: float = 0.0
-    # Of steps without any piece of a prompt: all seconds, and those outside the forward pass.
-    decoding: float = 0.0
-    decoding_overhead: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """Of all steps."""
-        return self.draft + self.forward + self.verify + self.bookkeeping
 
 
 class Engine:
@@ -161,6 +141,7 @@ class Engine:
         self._drafter.observe([walk.tree for walk in walks], [walk.outcomes for walk in walks])
         finished = self._scheduler.retire()
         self.statistics.steps += 1
+        self.statistics.rows += len(rows)
         self.statistics.packed_tokens += len(step)
         self.statistics.bookkeeping += clock.lap()
         if is_decoding:  # pieces of prompts would tell the cost table of something else

@@ -11,7 +11,7 @@ from jobs.benchmark_summary import ALL, TARGETS, Target, shape_of, summarise, to
 from jobs.benchmark_table import lines
 from jobs.decoding_arms import PLAIN, PUBLISHED, RELAXED, STRICT, TRANSFORMERS, Outcome, loops
 from jobs.step_limit import Machine, ModelSize, StepShape, least_seconds, size_of
-from pipeline.engine.engine import EngineStatistics
+from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.types import Generation, Request, RowStatistics
 
 MODEL = ModelSize(body_weights=1000, head_weights=500, bytes_per_weight=4, cache_bytes_per_token=10)

@@ -22,8 +22,11 @@ WHOLE = ["u3", "u0", "u1", "u2", "i1", "i0"]
 
 def filled(schema, rows):
     """Rows of a schema, empty where nothing is given."""
-    empty = {"string": "", "list<element: int32>": [], "list<item: int32>": [], "bool": False}
-    blank = {field.name: empty.get(str(field.type), 0) for field in schema}
+    empty = {"string": "", "bool": False}
+    blank = {
+        field.name: [] if pa.types.is_list(field.type) else empty.get(str(field.type), 0)
+        for field in schema
+    }
     return pa.Table.from_pylist([blank | row for row in rows], schema=schema)
 
 

@@ -1,0 +1,89 @@
+"""From outcomes to numbers: what jobs.compare_decoding reports."""
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from jobs.decoding_arms import PLAIN, RELAXED, STRICT, TRANSFORMERS, Outcome, rows_unlike
+from jobs.waterfall import Step, waterfall
+from pipeline.config import RunConfig
+from pipeline.engine.statistics import PARTS
+
+ARMS = (TRANSFORMERS, PLAIN, STRICT, RELAXED)
+
+Outcomes = Mapping[tuple[str, str], list[Outcome]]  # of the repeats, by arm and kind
+
+
+def summary(
+    config: RunConfig, rows: int, kinds: Sequence[str], outcomes: Outcomes
+) -> dict[str, Any]:
+    """Every arm of `ARMS` on the rows of each kind, and on all of them."""
+    arms = [
+        _arm(arm, kind, *(_over(parts, outcomes, name) for name in (arm, PLAIN)))
+        for kind, parts in [*((kind, [kind]) for kind in kinds), ("all", kinds)]
+        for arm in ARMS
+    ]
+    return {
+        "model": config.language_model.path.rstrip("/").rpartition("/")[2],
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "rows": rows,
+        "max_new_tokens": config.generation.max_new_tokens,
+        "batch_rows": config.engine.batch_rows,
+        "arms": arms,
+    }
+
+
+def _arm(arm: str, kind: str, outcomes: list[Outcome], plain: list[Outcome]) -> dict[str, Any]:
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    tokens = sum(outcome.num_tokens for outcome in outcomes)
+    statistics = [asdict(outcome.statistics) for outcome in outcomes]
+    return {
+        "arm": arm,
+        "kind": kind,
+        "rows": sum(len(outcome.texts) for outcome in outcomes),
+        "seconds": seconds,
+        "new_tokens": tokens,
+        "tokens_per_second": tokens / seconds,
+        "tokens_per_forward": tokens / max(sum(outcome.num_passes for outcome in outcomes), 1),
+        "looping_rows": sum(len(outcome.looping) for outcome in outcomes),
+        "rows_unlike_plain": rows_unlike(outcomes, plain),
+        "seconds_by_part": {part: sum(entry[part] for entry in statistics) for part in PARTS},
+    }
+
+
+def speeds_of(
+    steps: Sequence[Step], kinds: Sequence[str], outcomes: Outcomes
+) -> list[dict[str, Any]]:
+    """The waterfall of `steps`, on the rows of all `kinds`."""
+    plain = _over(kinds, outcomes, PLAIN)
+    names = {step.arm for step in steps}
+    arms = {name: _arm(name, "all", _over(kinds, outcomes, name), plain) for name in names}
+    return waterfall(steps, arms)
+
+
+def _over(kinds: Sequence[str], outcomes: Outcomes, arm: str) -> list[Outcome]:
+    """An arm's outcomes on the rows of several kinds."""
+    return [one for kind in kinds for one in outcomes[arm, kind]]
+
+
+def lines(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """What a person reads in the log."""
+    for arm in comparison["arms"]:
+        yield (
+            f"{arm['arm']:<22} {arm['kind']:<5} {arm['tokens_per_second']:6.1f} tokens/s, "
+            f"{arm['tokens_per_forward']:.2f} tokens per forward pass, "
+            f"{arm['looping_rows']} of {arm['rows']} rows loop"
+        )
+    for one in comparison["waterfall"]:
+        yield (
+            f"{one['step']:<28} {one['tokens_per_second']:6.1f} tokens/s, "
+            f"{one['ratio_to_plain']:.2f} of plain"
+        )
+    for one in comparison["divergences"]:
+        yield (
+            f"{one['arm']} and plain part at token {one['position']} of {one['kind']} "
+            f"{one['entity_id']}, where their logits are {one['gap']:.2g} apart"
+        )
