@@ -6,7 +6,8 @@ The rows are a sample of the last wave, whose pools do not hold their own texts.
 `transformers.generate` (left-padded batches, rows sorted by length), and this engine by plain
 decoding, strict and relaxed. Every arm warms up on one short row first, pays for its own prefill,
 and arms take turns by kind and repeat, each repeat in another order. Where a greedy text leaves
-that of plain decoding, the place and the gap of the two logits are told.
+that of plain decoding, the place and the gap of the two logits are told. A few more arms lead from
+plain decoding to ours, one thing more at a time: see `jobs.waterfall`.
 """
 
 # pyright: reportAttributeAccessIssue=false

@@ -1,8 +1,9 @@
 """From plain decoding to ours, one thing more at a time: what each of them brings.
 
-The first steps verify all that is drafted, as speculative decoding does without a draft budget: a
-chain of a fixed length, from more and more texts, then a tree. Then the budget leaves out what does
-not pay, and at last the rule is relaxed. Where a model drafts there is less to take apart.
+The first steps draft a fixed number of tokens and verify them all, as speculative decoding does
+without a draft budget: as a chain, from more and more texts, then as a tree. Then the budget says
+how many drafts pay, and at last the rule is relaxed. Where a model drafts there is less to take
+apart.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ from pipeline.engine.budget import FREE
 from pipeline.engine.engine import Engine
 from pipeline.engine.rules import Relaxed, Strict, TopKFloor
 from retrieval_pools.drafter import PoolDrafter
-from retrieval_pools.one_chain import OneChain
+from retrieval_pools.fixed_draft import FixedDraft
 from retrieval_pools.pool_folder import open_pools
 
-_CHAIN = 8  # tokens; prompt lookup and vLLM's n-gram drafts are about as long
+_SIZE = 8  # tokens that a row drafts without a budget; n-gram drafts are about as long elsewhere
 
 _TEXTS = {  # source -> step, and what it drafts from
     "group": ("group pool", "the texts of the row's group"),
@@ -58,10 +59,12 @@ def steps_of(config: RunConfig, has_earlier: bool) -> list[Step]:
     known = [name for name in _TEXTS if name in config.drafts.sources]
     known = [name for name in known if name != "previous" or has_earlier]
     chains = [_chain(known[: number + 1], config) for number in range(len(known))]
-    nodes = config.engine.draft_nodes
-    adds = f"A tree of up to {nodes} tokens is drafted, not one chain; all of it is verified."
+    adds = f"The {_size(config)} tokens are a tree, with several guesses for the next token."
     tree = [Step("+ tree", adds, "tree", tuple(known))] if known else []
-    adds = "Of the drafts of all rows, those are verified that pay for the time they take."
+    adds = (
+        f"Of up to {config.engine.draft_nodes} drafts a row, as many are verified as pay for the "
+        "time that they take."
+    )
     budget = Step("+ draft budget", adds, STRICT)
     return [plain, *chains, *tree, budget, *_relaxations(config.generation.relaxed, known)]
 
@@ -69,8 +72,7 @@ def steps_of(config: RunConfig, has_earlier: bool) -> list[Step]:
 def _chain(sources: Sequence[str], config: RunConfig) -> Step:
     """One chain, from one source more than the step before."""
     name, texts = _TEXTS[sources[-1]]
-    length = min(_CHAIN, config.engine.draft_nodes)
-    first = f"Each step drafts a chain of up to {length} tokens, from {texts}; all is verified."
+    first = f"Each step drafts {_size(config)} tokens, one after the other, from {texts}."
     is_first = len(sources) == 1
     return Step(
         name if is_first else f"+ {name}",
@@ -79,6 +81,11 @@ def _chain(sources: Sequence[str], config: RunConfig) -> Step:
         tuple(sources),
         is_chain=True,
     )
+
+
+def _size(config: RunConfig) -> int:
+    """Tokens that a row drafts in a step without a budget."""
+    return min(_SIZE, config.engine.draft_nodes)
 
 
 def _relaxations(settings: RelaxedSettings, sources: Sequence[str]) -> list[Step]:
@@ -134,13 +141,12 @@ def extra_arms(
     measured, arms, settings = engine.costs, {}, config.generation.relaxed
     for step in extra:
         drafter = PoolDrafter(frozen, config.pools.depth, step.sources)
-        length = min(_CHAIN, config.engine.draft_nodes)
         criterion = TopKFloor(settings.top_k, settings.floor)
         rule = Relaxed(criterion, engine.stops, settings.prefer) if step.is_relaxed else Strict()
         engine.costs = measured.copy()
         arms[step.arm] = engine_arm(
             engine,
-            OneChain(drafter, length) if step.is_chain else drafter,
+            drafter if step.is_budgeted else FixedDraft(drafter, _size(config), step.is_chain),
             rule,
             None if step.is_budgeted else FREE,
         )

@@ -267,7 +267,8 @@ class Store:
         if manifest.schema_version != version:
             raise DataError(
                 f"{self.files.address}/{name} has schema version {manifest.schema_version}, this "
-                f"program reads {version}; set another `run` name or move the folder away"
+                f"program reads {version}; run its job again, which moves the old one to "
+                "superseded/, or set another `run` name"
             )
         return manifest
 

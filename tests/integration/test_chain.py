@@ -49,6 +49,23 @@ def test_drafts_come_from_pools_and_save_passes(finished):
     assert all(sum(row["drafted_by_source"]) == 0 for row in plain)
 
 
+def test_every_token_says_where_it_came_from(finished):
+    drafts = 0
+    for row in finished.read("knowledge").to_pylist():
+        origins = np.array(row["token_origins"], int)
+        assert len(origins) == len(row["token_ids"])
+        by_source = np.bincount(origins % 16, minlength=6)[1:]
+        lost = np.array(row["accepted_by_source"]) - by_source  # a stop token is no output
+        assert lost.min() >= 0
+        assert lost.sum() <= (row["finish_reason"] == "stop")
+        assert (origins >= 16).sum() == row["relaxed_tokens"]
+        for by in ("chance", "depth"):
+            assert sum(row[f"drafted_by_{by}"]) == sum(row["drafted_by_source"])
+            assert sum(row[f"accepted_by_{by}"]) == sum(row["accepted_by_source"])
+        drafts += by_source.sum()
+    assert drafts > 0
+
+
 def test_nothing_from_the_test_window_is_in_a_users_text_inputs(finished, config_file, prompts_of):
     """Books that were first read later stand in no user's prompt."""
     from pipeline.config_file import load_config
@@ -98,6 +115,8 @@ def test_a_killed_wave_goes_on_with_the_missing_rows_only(finished, config_file)
     again = finished.read("waves/2/knowledge")
     assert again.num_rows == manifest["num_rows"]
     assert pq.read_table(first) == kept
+    steps = finished.require("waves/2/knowledge").facts["steps"]
+    assert steps["rows_written"] == again.num_rows - kept.num_rows
     assert len(set(again["request_key"].to_pylist())) == again.num_rows
 
 
@@ -131,6 +150,34 @@ def test_the_report_is_there_for_people_and_programs(finished):
     assert arms["strict", "all"]["new_tokens"] == arms["plain", "all"]["new_tokens"]
     assert arms["strict", "all"]["rows_unlike_plain"] == 0
     assert [one for one in comparison["divergences"] if one["arm"] == "strict"] == []
+    assert [step["step"] for step in report["waterfall"]] == [
+        "plain", "group pool", "+ own text", "+ global pool", "+ tree", "+ draft budget",
+        "+ relaxed (k 5, p 0)",
+    ]  # fmt: skip
+    speeds = [step["tokens_per_second"] for step in report["waterfall"]]
+    assert min(speeds) > 0.0
+    assert speeds[0] == arms["plain", "all"]["tokens_per_second"]
+    assert speeds[-1] == arms["relaxed", "all"]["tokens_per_second"]
+    assert report["waterfall"][0]["ratio_to_plain"] == 1.0
+    assert len({(arm["arm"], arm["kind"]) for arm in comparison["arms"]}) == 12  # none of its own
+
+
+def test_the_report_knows_the_time_of_every_wave(finished):
+    report = json.loads((finished.path("report") / "report.json").read_text())
+    waves = report["steps"]["by_wave"]
+    assert [wave["wave"] for wave in waves] == [0, 1, 2]
+    for wave in waves:
+        rows = finished.read("knowledge").to_pylist()
+        own = [row for row in rows if row["wave"] == wave["wave"]]
+        assert 0 < wave["rows_timed"] <= wave["rows"] == len(own)
+        assert 1.0 <= wave["rows_per_step"] <= 4.0
+        assert all(seconds > 0.0 for seconds in wave["seconds_by_part"].values())
+        if wave["rows_timed"] == wave["rows"]:  # each pass of a row is a row of a step
+            passes = sum(row["forward_passes"] for row in own)
+            assert wave["steps"] * wave["rows_per_step"] >= passes
+    [rule] = report["calibration"]["by_rule"]
+    assert rule["rule"] == "relaxed"
+    assert sum(group["rows"] for group in report["acceptance"]["by_group"]) == 79
 
 
 def test_exit_codes_can_be_trusted(config_file, tmp_path, capsys):

@@ -237,7 +237,7 @@ def test_a_damaged_manifest_is_named(store, text):
 def test_a_dataset_of_another_schema_version_is_not_read(store, monkeypatch):
     store.plan("users", {}).write(make_users("u1"))
     monkeypatch.setitem(store_module.SCHEMAS, "users", (USERS, 2))
-    with pytest.raises(DataError, match="schema version 1, this program reads 2"):
+    with pytest.raises(DataError, match="schema version 1, this program reads 2; run its job"):
         store.read("users")
     assert not store.plan("users", {}).is_done
 

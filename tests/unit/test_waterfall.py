@@ -17,7 +17,7 @@ from pipeline.engine.rules import Strict
 from pipeline.engine.stops import Stops
 from pipeline.engine.types import ROOT, DraftTree, NoDraft, Request
 from retrieval_pools.drafter import PoolDrafter
-from retrieval_pools.one_chain import OneChain, most_probable_path
+from retrieval_pools.fixed_draft import FixedDraft, most_probable_path
 
 DEMO = Path(__file__).parents[2] / "conf" / "demo.yaml"
 CHAIN, OWN, GLOBAL = "group pool", "+ own text", "+ global pool"
@@ -137,7 +137,8 @@ def test_the_path_takes_the_likeliest_child_each_time():
     assert len(most_probable_path(tree, 0)) == len(most_probable_path(tree_of([], []), 3)) == 0
 
 
-def test_a_chain_drafts_from_own_text_one_path_and_never_changes_the_text(tiny_model):
+@pytest.mark.parametrize("is_chain", [True, False])
+def test_a_fixed_draft_has_its_size_and_never_changes_the_text(is_chain, tiny_model):
     random = np.random.default_rng(2)
     prompts = [np.tile(random.integers(3, 61, 12), 4).astype(np.int32) for _ in range(3)]
     rows = [Request(str(n), prompt, 24) for n, prompt in enumerate(prompts)]
@@ -145,16 +146,18 @@ def test_a_chain_drafts_from_own_text_one_path_and_never_changes_the_text(tiny_m
     stops = Stops([2])
     engine = Engine(tiny_model("llama"), settings, stops, Processors(stops.ids), costs=FREE)
     texts = {}
-    drafter = OneChain(PoolDrafter(None, 16, ["own"]), 5)
-    for name, own in (("plain", NoDraft()), ("chain", drafter)):
+    drafter = FixedDraft(PoolDrafter(None, 16, ["own"]), 5, is_chain)
+    for name, own in (("plain", NoDraft()), ("fixed", drafter)):
         engine.use(own, Strict(), FREE)
         texts[name] = {done.key: done for done in engine.generate(rows)}
     drafted = 0
-    for key, done in texts["chain"].items():
+    for key, done in texts["fixed"].items():
         assert done.token_ids.tolist() == texts["plain"][key].token_ids.tolist()
         by_depth = done.statistics.drafted_by_depth
         assert not by_depth[5:].any()
-        assert (np.diff(by_depth) <= 0).all()  # a path has no more nodes at a depth than above it
-        assert by_depth.max() <= done.statistics.forward_passes
+        assert by_depth.sum() <= 5 * done.statistics.forward_passes
+        if is_chain:  # no more nodes at a depth than above it
+            assert (np.diff(by_depth) <= 0).all()
+            assert by_depth.max() <= done.statistics.forward_passes
         drafted += by_depth.sum()
     assert drafted > 0
