@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.decoding_arms import PLAIN, RELAXED, STRICT, Arm, engine_arm
-from jobs.waves import has_draft_model
+from jobs.wave_names import has_draft_model
 from pipeline.config import RunConfig
 from pipeline.decoding_config import RelaxedSettings
 from pipeline.engine.budget import FREE
