@@ -6,16 +6,12 @@ that its text keeps a readable size on a phone. All text is escaped.
 """
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-_WIDTH = 400
-_ROW = 26
-_CHARACTER = 6.9  # width of one, on average
-_LONGEST = 22  # characters of a label; the rest is in its hover text
+from features.svg import ROW, WIDTH, drawing, hovered, label_width, row_label, rule, words
 
 
 @dataclass(frozen=True)
@@ -50,27 +46,30 @@ class Dot:
     hover: str
     tone: str = "c0"
     is_square: bool = False
+    weight: float = 1.0  # its area, where dots differ in it
 
 
 def bar_chart(title: str, description: str, bars: Sequence[Bar], largest: float) -> Markup:
     """Horizontal bars from zero; a bar of value `largest` fills the width."""
-    left = _label_width(bar.label for bar in bars)
-    room = _WIDTH - left - 74  # the rest is for the number at the bar's end
+    left = label_width(bar.label for bar in bars)
+    room = WIDTH - left - 74  # the rest is for the number at the bar's end
     rows: list[Markup] = []
     for index, bar in enumerate(bars):
-        top = index * _ROW
+        top = index * ROW
         length = max(1.0, room * bar.value / largest) if largest > 0 else 1.0
         drawn = Markup(
             '<rect class="{}" x="{}" y="{}" width="{:.1f}" height="16" rx="2"/>'
             '<text class="value" x="{:.1f}" y="{}">{}</text>'
         ).format(bar.tone, left, top + 5, length, left + length + 7, top + 17, bar.text)
-        rows.append(_group(bar.hover or f"{bar.label}: {bar.text}", _label(bar.label, top) + drawn))
-    return _svg(title, description, rows, len(bars) * _ROW)
+        rows.append(
+            hovered(bar.hover or f"{bar.label}: {bar.text}", row_label(bar.label, top) + drawn)
+        )
+    return drawing(title, description, rows, len(bars) * ROW)
 
 
 def share_line(title: str, description: str, dots: Sequence[Dot], x_name: str) -> Markup:
     """A line of shares (0 to 1) over whole numbers that start at 1."""
-    left, right, top, bottom = 44, _WIDTH - 12, 10, 186
+    left, right, top, bottom = 44, WIDTH - 12, 10, 186
     ceiling = next(
         step
         for step in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -82,9 +81,9 @@ def share_line(title: str, description: str, dots: Sequence[Dot], x_name: str) -
         across = left + 14 + (right - left - 28) * (dot.x - 1) / (last - 1)
         return across, bottom - (bottom - top) * dot.y / ceiling
 
-    parts = [_rule(left, right, bottom - (bottom - top) * share) for share in (0.0, 0.5, 1.0)]
+    parts = [rule(left, right, bottom - (bottom - top) * share) for share in (0.0, 0.5, 1.0)]
     parts += [
-        _text("end", left - 8, bottom - (bottom - top) * share + 4, f"{100 * ceiling * share:g} %")
+        words("end", left - 8, bottom - (bottom - top) * share + 4, f"{100 * ceiling * share:g} %")
         for share in (0.0, 0.5, 1.0)
     ]
     corners = " ".join("{:.1f},{:.1f}".format(*place(dot)) for dot in dots)
@@ -93,9 +92,9 @@ def share_line(title: str, description: str, dots: Sequence[Dot], x_name: str) -
     for index, dot in enumerate(dots):
         parts.append(_mark(dot, *place(dot), size=3.5))
         if index % every == 0:
-            parts.append(_text("middle", place(dot)[0], bottom + 18, f"{dot.x:g}"))
-    parts.append(_text("middle", (left + right) / 2, bottom + 38, x_name))
-    return _svg(title, description, parts, bottom + 46)
+            parts.append(words("middle", place(dot)[0], bottom + 18, f"{dot.x:g}"))
+    parts.append(words("middle", (left + right) / 2, bottom + 38, x_name))
+    return drawing(title, description, parts, bottom + 46)
 
 
 def interval_chart(title: str, description: str, intervals: Sequence[Interval]) -> Markup:
@@ -104,8 +103,8 @@ def interval_chart(title: str, description: str, intervals: Sequence[Interval]) 
     high = max(0.0, *(interval.high for interval in intervals))
     margin = 0.06 * (high - low) or 1.0
     low, high = low - margin, high + margin
-    left = _label_width(interval.label for interval in intervals)
-    right, bottom = _WIDTH - 14, len(intervals) * _ROW + 6
+    left = label_width(interval.label for interval in intervals)
+    right, bottom = WIDTH - 14, len(intervals) * ROW + 6
 
     def across(value: float) -> float:
         return left + (right - left) * (value - low) / (high - low)
@@ -119,9 +118,9 @@ def interval_chart(title: str, description: str, intervals: Sequence[Interval]) 
             )
         )
         text = f"{tick:+g}".replace("-", "\N{MINUS SIGN}") if tick else "0"
-        parts.append(_text("middle", across(tick), bottom + 16, text))
+        parts.append(words("middle", across(tick), bottom + 16, text))
     for index, interval in enumerate(intervals):
-        middle = index * _ROW + 13
+        middle = index * ROW + 13
         drawn = Markup(
             '<line class="bound {0}" x1="{1:.1f}" x2="{2:.1f}" y1="{3}" y2="{3}"/>'
             '<circle class="{0}" cx="{4:.1f}" cy="{3}" r="4.5"/>'
@@ -129,8 +128,8 @@ def interval_chart(title: str, description: str, intervals: Sequence[Interval]) 
             interval.tone, across(interval.low), across(interval.high), middle,
             across(interval.middle),
         )  # fmt: skip
-        parts.append(_group(interval.hover, _label(interval.label, index * _ROW) + drawn))
-    return _svg(title, description, parts, bottom + 22)
+        parts.append(hovered(interval.hover, row_label(interval.label, index * ROW) + drawn))
+    return drawing(title, description, parts, bottom + 22)
 
 
 def scatter(title: str, description: str, dots: Sequence[Dot]) -> Markup:
@@ -138,14 +137,14 @@ def scatter(title: str, description: str, dots: Sequence[Dot]) -> Markup:
     left, top = min(dot.x for dot in dots), min(dot.y for dot in dots)
     spread_x = max(dot.x for dot in dots) - left
     spread_y = max(dot.y for dot in dots) - top
-    scale = 2 * (_WIDTH - 24) / max(spread_x, spread_y / 0.55, 1e-9)
-    width, height = 2 * _WIDTH, max(120.0, spread_y * scale + 48)
+    scale = 2 * (WIDTH - 24) / max(spread_x, spread_y / 0.55, 1e-9)
+    width, height = 2 * WIDTH, max(120.0, spread_y * scale + 48)
     shift, size = (width - spread_x * scale) / 2, 5.0 if len(dots) <= 400 else 3.5
     marks = [
         _mark(dot, shift + (dot.x - left) * scale, height - 24 - (dot.y - top) * scale, size)
         for dot in dots
     ]
-    return _svg(title, description, marks, height, width)
+    return drawing(title, description, marks, height, width)
 
 
 def ticks(low: float, high: float, wanted: int) -> list[float]:
@@ -155,46 +154,6 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [round(index * step, 12) for index in range(first, last + 1)]
-
-
-def _svg(
-    title: str, description: str, parts: Iterable[Markup], height: float, width: float = _WIDTH
-) -> Markup:
-    name = "chart-" + re.sub(r"\W+", "-", title.lower())
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {width} {height:.0f}" role="img" '
-        'aria-labelledby="{name}-title {name}-desc">'
-        '<title id="{name}-title">{title}</title><desc id="{name}-desc">{description}</desc>'
-        "{body}</svg>"
-    ).format(
-        width=width, height=height, name=name, title=title, description=description,
-        body=Markup("\n").join(parts),
-    )  # fmt: skip
-
-
-def _group(hover: str, body: Markup) -> Markup:
-    return Markup("<g><title>{}</title>{}</g>").format(hover, body)
-
-
-def _label_width(labels: Iterable[str]) -> float:
-    return 14 + _CHARACTER * min(_LONGEST, max(map(len, labels), default=0))
-
-
-def _label(label: str, top: float) -> Markup:
-    is_long = len(label) > _LONGEST
-    return _text("start", 0, top + 17, label[: _LONGEST - 1] + "\u2026" if is_long else label)
-
-
-def _text(anchor: str, x: float, y: float, text: str) -> Markup:
-    return Markup('<text text-anchor="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(
-        anchor, x, y, text
-    )
-
-
-def _rule(left: float, right: float, y: float) -> Markup:
-    return Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-        left, right, y, y
-    )
 
 
 def _mark(dot: Dot, x: float, y: float, size: float) -> Markup:
