@@ -79,7 +79,7 @@ def group_sizes(groups: Rows, kind: str) -> Markup:
     shown = [group for group in groups if group["kind"] == kind][:_MOST_BARS]
     bars = [
         charts.Bar(
-            _short_group(group),
+            short_group(group["kind"], group["group_id"], group["route"]),
             group["size"],
             formats.count(group["size"]),
             "c0" if group["route"] == "collaborative" else "quiet",
@@ -122,7 +122,7 @@ def group_legend(groups: Rows) -> list[dict[str, str]]:
         {
             "kind": group["kind"],
             "group_id": group["group_id"],
-            "name": _short_group(group),
+            "name": short_group(group["kind"], group["group_id"], group["route"]),
             "tone": f"c{index % _HUES}",
         }
         for index, group in enumerate(collaborative)
@@ -156,7 +156,7 @@ def _name_point(point: Mapping[str, Any]) -> str:
     return f"{title}({point['kind']} {point['entity_id']}), group {point['group_id'] or 'none'}"
 
 
-def _short_group(group: Mapping[str, Any]) -> str:
+def short_group(kind: str, group_id: str, route: str = "") -> str:
     """The id without the kind and route in front, which title and colour say already."""
-    name = re.sub(rf"^(({group['kind']}|{group['route']})[:/.-])+", "", group["group_id"])
+    name = re.sub(rf"^(({kind}|{route or kind})[:/.-])+", "", group_id)
     return f"group {name}" if name.isdigit() else name

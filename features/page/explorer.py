@@ -1,0 +1,159 @@
+"""The texts of a run for the page's explorer: packed small, unpacked by the reader's browser.
+
+The page holds them as base64 of gzipped JSON, so no text of a catalog is ever part of the markup.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.page.pieces import Decode, Splitter, origin_of
+from pipeline.schemas import KINDS, SOURCES
+
+ORIGINS = "token_origins"  # column of KNOWLEDGE
+COLUMNS = (
+    *("kind", "entity_id", "group_id", "wave", "rule", "finish_reason", "text", "token_ids"),
+    *("forward_passes", "relaxed_tokens", "relaxed_cost", "error"),
+)
+_MOST_ROWS = 10_000
+_MOST_CHARACTERS = 20_000_000  # of all texts: some ten megabytes of page
+_SOURCE_NAMES = {
+    "previous": "earlier text",
+    "own": "own prompt and text",
+    "group": "pool of the group",
+    "global": "pool of all",
+    "model": "draft model",
+}
+_FIRST = 48  # "0": a small number n is the character 48 + n
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """What the page is told of the texts; `data` is base64 of gzipped JSON."""
+
+    data: str
+    rows: int
+    of_rows: int
+    has_origins: bool
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some texts were left out."""
+        return self.rows < self.of_rows
+
+
+def pack(
+    knowledge: pa.Table, items: pa.Table, decode: Decode | None, most_rows: int = _MOST_ROWS
+) -> Explorer:
+    """The texts of a run; of a large one evenly spaced rows, and the error rows.
+
+    Args:
+        knowledge: KNOWLEDGE, or those of its columns that COLUMNS and ORIGINS name.
+        items: ITEMS, for the titles.
+        decode: turns token ids into text; None if nobody can, then no token has a colour.
+        most_rows: of the explorer.
+    """
+    chosen = knowledge.take(pa.array(_chosen(knowledge, most_rows)))
+    is_known = decode is not None and ORIGINS in knowledge.column_names
+    splitter = Splitter(decode) if decode is not None and is_known else None
+    columns: dict[str, list[Any]] = {name: [] for name in ("text", "lengths", "origins")}
+    for batch in chosen.to_batches(max_chunksize=1000):
+        for row in batch.to_pylist():
+            for name, value in zip(columns, _pieces_of(row, splitter), strict=True):
+                columns[name].append(value)
+    packed = {
+        "sources": [[name, _SOURCE_NAMES.get(name, name)] for name in SOURCES],
+        "columns": _described(chosen, items) | columns,
+    }
+    text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
+    data = gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)
+    return Explorer(
+        base64.b64encode(data).decode(),
+        chosen.num_rows,
+        knowledge.num_rows,
+        has_origins=any(columns["origins"]),
+    )
+
+
+def _chosen(knowledge: pa.Table, most_rows: int) -> np.ndarray:
+    """Rows to show, in order: evenly spaced, and all that failed, unless those are too many too."""
+    rows = knowledge.num_rows
+    characters = pc.sum(pc.utf8_length(knowledge["text"])).as_py() or 1
+    most = min(most_rows, max(1, _MOST_CHARACTERS * rows // characters))
+    if rows <= most:
+        return np.arange(rows)
+    failed = np.flatnonzero(pc.not_equal(knowledge["error"], "").to_numpy())
+    failed = failed[_spaced(len(failed), most)]
+    others = np.setdiff1d(np.arange(rows), failed)
+    return np.sort(np.concatenate([failed, others[_spaced(len(others), most - len(failed))]]))
+
+
+def _spaced(rows: int, wanted: int) -> np.ndarray:
+    return np.linspace(0, rows - 1, min(rows, wanted)).round().astype(np.int64)
+
+
+def _described(chosen: pa.Table, items: pa.Table) -> dict[str, Any]:
+    """All but the text; words that come again and again are a list of them, and places in it."""
+    titles = dict(zip(items["item_id"].to_pylist(), items["title"].to_pylist(), strict=True))
+    ids, kinds = chosen["entity_id"].to_pylist(), chosen["kind"].to_pylist()
+    plain = {
+        "wave": chosen["wave"].to_pylist(),
+        "passes": chosen["forward_passes"].to_pylist(),
+        "tokens": pc.list_value_length(chosen["token_ids"]).to_pylist(),
+        "relaxed": chosen["relaxed_tokens"].to_pylist(),
+        "cost": [round(cost, 3) for cost in chosen["relaxed_cost"].to_pylist()],
+        "error": chosen["error"].to_pylist(),
+    }
+    return {
+        "id": ids,
+        "title": [
+            titles.get(name, "") if kind == KINDS[1] else ""
+            for name, kind in zip(ids, kinds, strict=True)
+        ],
+        "kind": _indexed(kinds),
+        "group": _indexed(chosen["group_id"].to_pylist()),
+        "rule": _indexed(chosen["rule"].to_pylist()),
+        "finish": _indexed(chosen["finish_reason"].to_pylist()),
+        **plain,
+    }
+
+
+def _indexed(values: Sequence[str]) -> dict[str, Any]:
+    names = sorted(set(values))
+    places = {name: place for place, name in enumerate(names)}
+    return {"names": names, "places": [places[value] for value in values]}
+
+
+def _pieces_of(row: dict[str, Any], splitter: Splitter | None) -> tuple[str, str, str]:
+    """Text, and a character for each piece: its length as JavaScript counts it, and its origin.
+
+    Without origins both are empty.
+    """
+    ids, origins = row["token_ids"], row.get(ORIGINS) or []
+    if splitter is None or not ids or len(origins) != len(ids):
+        return row["text"], "", ""
+    lengths: list[int] = []
+    marks: list[int] = []
+    texts: list[str] = []
+    token = 0
+    for piece in splitter.split(ids):
+        texts.append(piece.text)
+        lengths.append(len(piece.text.encode("utf-16-le", "surrogatepass")) // 2)
+        marks.append(origin_of(origins[token : token + piece.tokens]))
+        token += piece.tokens
+    return "".join(texts), _characters(lengths), _characters(marks)
+
+
+def _characters(numbers: Sequence[int]) -> str:
+    """Numbers as characters; one too large for it, which no token is, stands for the largest."""
+    return "".join(chr(_FIRST + min(number, 50_000)) for number in numbers)
