@@ -1,18 +1,15 @@
-"""The report of a run: one JSON for dashboards, one self-contained HTML page for people."""
+"""The report of a run as one JSON, for dashboards; `features.page` makes the page for people."""
 
 import json
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from features import acceptance, figures, formats, measures, provenance
+from features import acceptance, measures, provenance
 from features.ctr.verdict import outcome
-from features.quality import table
 from features.step_times import step_times
 from pipeline.errors import DataError
 from pipeline.store import Store
@@ -68,32 +65,6 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         "datasets": provenance.datasets(store),
     }
     return _strict(report)
-
-
-def render(report: Mapping[str, Any]) -> str:
-    """One HTML page; it loads nothing from anywhere."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    names = "count", "decimal", "significant", "signed", "percent", "times", "duration", "fact"
-    environment.filters |= {name: getattr(formats, name) for name in names}
-    page = environment.get_template("report_template.html")
-    return page.render(
-        **report,
-        figures=figures,
-        quality_table=table,
-        flat_facts=formats.flat_facts,
-        differences=formats.differences,
-        pretty=_pretty,
-    )
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _drafting_rule(knowledge: pa.Table) -> str:

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from features import formats
+from features.page.explorer import COLUMNS, ORIGINS, Explorer, pack
+from features.page.pieces import Decode
+from features.page.render import render
 from features.provenance import OPTIONAL, REQUIRED
-from features.report import render, summarise
+from features.report import summarise
 from jobs import cli
-from jobs.left_out import why_no_comparison
+from jobs.left_out import why_no_check, why_no_comparison
+from jobs.wave_names import knowledge_name
 from pipeline.config import RunConfig
-from pipeline.errors import DataError
+from pipeline.errors import DataError, ModelError
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.write_report")
@@ -42,22 +46,50 @@ def run(config: RunConfig, store: Store) -> None:
             log.info("%s was made from older inputs and is left out; run its job again", name)
     previous = config.refresh.previous
     reason = "" if "comparison" in made else why_no_comparison(config, store)
-    settings = {"previous": previous, "no_comparison": reason}
+    shown = config.model_dump(mode="json")
+    settings = {"previous": previous, "no_comparison": reason, "config": shown}
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
     page = f"{store.files.address}/report/report.html"
     if plan.is_done:
         log.info("report: up to date, %s", page)
         return
-    report = summarise(store, previous, reason)
+    no_check = "" if "ctr" in made else why_no_check(config)
+    report = summarise(store, previous, reason) | {"no_check": no_check, "config": shown}
+    page_text = render(report, _explorer(config, store))
 
     def fill(folder: Path) -> None:
         text = json.dumps(report, indent=1, allow_nan=False, ensure_ascii=False)
         (folder / "report.json").write_text(text, encoding="utf-8")
-        (folder / "report.html").write_text(render(report), encoding="utf-8")
+        (folder / "report.html").write_text(page_text, encoding="utf-8")
 
     plan.write_files(fill, num_rows=len(report["datasets"]), facts=report["headline"])
     _log_headline(report["headline"])
     log.info("report: %s", page)
+
+
+def _explorer(config: RunConfig, store: Store) -> Explorer:
+    """The texts of the run, by their tokens where the run knows where each came from."""
+    knowledge = store.read("knowledge", [*COLUMNS, ORIGINS])
+    return pack(knowledge, store.read("items"), decoder_of(config, store))
+
+
+def decoder_of(config: RunConfig, store: Store) -> Decode | None:
+    """What token ids say; None, with a line in the log, without the tokenizer that made them."""
+    from pipeline.language_model import (
+        load_tokenizer,
+    )  # loads torch; who only imports this need not
+
+    why = "report: texts are shown without the origins of their tokens: %s"
+    try:
+        tokenizer = load_tokenizer(config.language_model)
+    except (DataError, ModelError) as error:
+        log.warning(why, error)
+        return None
+    first = store.manifest(knowledge_name(0))
+    if first is not None and first.settings.get("tokenizer") != tokenizer.fingerprint:
+        log.warning(why, "language_model is not the model that wrote them")
+        return None
+    return tokenizer.decode_exactly
 
 
 def _log_headline(headline: Mapping[str, Any]) -> None:

@@ -12,11 +12,6 @@ from features.page.explorer import ORIGINS, pack
 from pipeline.schemas import ITEMS, KNOWLEDGE, SOURCES
 
 WORDS = ["a ", "film", " about", " 电影", " 🎬", "."]
-SCHEMA = (
-    KNOWLEDGE
-    if ORIGINS in KNOWLEDGE.names
-    else KNOWLEDGE.append(pa.field(ORIGINS, pa.list_(pa.int8())))
-)
 
 
 def decode(ids):
@@ -34,8 +29,8 @@ def row(number, kind="item", tokens=(0, 1, 5), origins=(0, 3, 19), error=""):
 
 
 def table(rows):
-    filled = [{field.name: [] if pa.types.is_list(field.type) else None for field in SCHEMA}]
-    return pa.Table.from_pylist([filled[0] | one for one in rows], schema=SCHEMA)
+    filled = [{field.name: [] if pa.types.is_list(field.type) else None for field in KNOWLEDGE}]
+    return pa.Table.from_pylist([filled[0] | one for one in rows], schema=KNOWLEDGE)
 
 
 def titles(**names):

@@ -1,5 +1,8 @@
 """The report: complete and strict JSON, and a safe, self-contained page, whatever was made."""
 
+import base64
+import gzip
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -12,15 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features import charts, formats, provenance
-from features.report import render, summarise
+from features.page.render import render
+from features.report import summarise
 from jobs import write_report
-from pipeline.errors import DataError
+from pipeline import language_model
+from pipeline.errors import DataError, ModelError
 from pipeline.schemas import KINDS, SCHEMAS, SPLITS
 from pipeline.store import MANIFEST, Store
 
 SECTIONS = [
     *("done", "speed", "acceptance", "groups", "map"),
-    *("texts", "quality", "check", "errors", "reproduce"),
+    *("explorer", "texts", "quality", "check", "errors", "reproduce"),
 ]
 HOSTILE = '<script>alert(1)</script> & "Heat" <b>'
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -642,7 +647,7 @@ def test_page_is_well_formed_self_contained_and_has_every_section(store):
     assert len(page.ids) == len(set(page.ids))
     assert all(address.startswith("#") for address in page.addresses)
     assert page.tags.count("svg") > 6
-    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert not {"link", "img", "iframe", "object"} & set(page.tags)
     assert re.search(r"https?://|@import|url\(", text) is None
     assert "prefers-color-scheme: dark" in text
     assert "NaN" not in text
@@ -676,8 +681,9 @@ def test_markup_in_data_is_text_on_the_page(tmp_path):
     write_json(store, "ctr", ctr(models=(HOSTILE,)), inputs=["features"])
     text = render(summarise(store))
     page = Page(text)
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1  # the copy buttons'
     assert text.count("&lt;script&gt;") > 10
+    assert "alert(1)</script>" not in text
     assert "<b> " not in text
 
 
@@ -855,3 +861,80 @@ def test_ticks_are_round_evenly_spaced_and_inside(low, width):
 )
 def test_numbers_read_well(text, expected):
     assert text == expected
+
+
+def page_of(store):
+    return (store.path("report") / "report.html").read_text()
+
+
+def test_the_config_on_the_page_is_that_of_the_run(tmp_path, demo_config):
+    from pipeline.config_file import load_config
+
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    changed = demo_config.model_copy(update={"run": "\N{CJK UNIFIED IDEOGRAPH-5F71}: 'run' & #1"})
+    write_report.run(changed, store)
+    shown = re.search(r'<pre id="config">(.*?)</pre>', page_of(store), re.DOTALL)
+    assert shown is not None
+    (tmp_path / "again.yaml").write_text(html.unescape(shown[1]))
+    assert load_config(tmp_path / "again.yaml", [f"run={demo_config.run}"]) == demo_config
+
+
+def test_a_page_of_another_config_is_made_anew(tmp_path, demo_config):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    write_report.run(demo_config, store)
+    write_report.run(demo_config.model_copy(update={"seed": 987654321}), store)
+    assert "seed: 987654321" in page_of(store)
+
+
+def test_a_run_without_ratings_says_why_it_has_no_check(tmp_path, demo_config):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    catalog = demo_config.catalog.model_copy(update={"positive_rating": None})
+    write_report.run(demo_config.model_copy(update={"catalog": catalog}), store)
+    assert "no interaction is a dislike" in card(page_of(store), "AUC gain")[1]
+    assert "make ctr" not in page_of(store)
+
+
+def test_the_page_of_a_run_carries_all_of_its_texts(tmp_path, demo_config):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    write_report.run(demo_config, store)
+    data = re.search(r'id="texts-data">([^<]+)<', page_of(store))
+    assert data is not None
+    columns = json.loads(gzip.decompress(base64.b64decode(data[1])))["columns"]
+    assert columns["id"] == ["u0", "u1", "u2", "i0", "i1", "i2"]
+    assert columns["title"] == ["", "", "", "Film i0", "Film i1", "Film i2"]
+
+
+class FakeTokenizer:
+    fingerprint = "0123"
+
+    def decode_exactly(self, token_ids):
+        return " ".join(map(str, token_ids))
+
+
+def test_token_ids_are_read_by_the_tokenizer_that_wrote_them(
+    tmp_path, demo_config, monkeypatch, caplog
+):
+    store = write_store(tmp_path / "r", tables_of(2, 2))
+    monkeypatch.setattr(language_model, "load_tokenizer", lambda settings: FakeTokenizer())
+    decode = write_report.decoder_of(demo_config, store)
+    assert decode is not None
+    assert decode(np.array([4, 2])) == "4 2"
+    for wrote, is_known in (("0123", True), ("4567", False)):
+        store.plan("waves/0/knowledge", {"tokenizer": wrote}).write(store.read("knowledge"))
+        assert (write_report.decoder_of(demo_config, store) is not None) == is_known
+    assert "language_model is not the model that wrote them" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [ModelError, DataError])
+def test_without_its_tokenizer_a_run_still_has_a_report(
+    tmp_path, demo_config, monkeypatch, caplog, kind
+):
+    def fail(settings):
+        raise kind("it is gone")
+
+    store = write_store(tmp_path / "r", tables_of(2, 2))
+    monkeypatch.setattr(language_model, "load_tokenizer", fail)
+    assert write_report.decoder_of(demo_config, store) is None
+    assert "texts are shown without the origins of their tokens: it is gone" in caplog.text
+    write_report.run(demo_config, store)
+    assert "no token has a colour" in page_of(store)
