@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from features.frameworks import require_framework
+from features.frameworks import require_framework, templates_of
 from jobs.interruption import HalfStarted, interruptible, leave_with, shut_ray_down
 from jobs.lease import leased
 from jobs.output import reader_may_leave
@@ -142,6 +142,7 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
     config = load_config(path, overrides)
     require_framework(config.framework)
+    templates_of(config)  # which checks them
     return config
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedModel
 
-from features.frameworks import framework_named
+from features.frameworks import templates_of
 from jobs import cli
 from jobs.build_pools import build_wave
 from jobs.comparison_summary import ARMS, Outcomes, lines, speeds_of, summary
@@ -108,7 +108,7 @@ def settings_of(config: RunConfig, identity: Identity) -> dict[str, Any]:
         "drafts": config.drafts,
         "draft_model": identity.draft_model,
         "model": identity.model,
-        "templates": framework_named(config.framework).templates.hash,
+        "templates": templates_of(config).hash,
     }
 
 

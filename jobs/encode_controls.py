@@ -40,8 +40,8 @@ def encode(config: RunConfig, store: Store, names: Sequence[str]) -> None:
     encoder = {"weights": weights_fingerprint(folder), "max_tokens": config.encoder.max_tokens}
     todo: dict[str, Plan] = {}
     for name in names:
-        settings = encoder | {"prompts": config.prompts, "templates": TEMPLATES[name].hash}
-        plan = store.plan(dataset_of(name), settings, CATALOG)
+        wording = {"prompts": config.prompts.deciding(), "templates": TEMPLATES[name].hash}
+        plan = store.plan(dataset_of(name), encoder | wording, CATALOG)
         if plan.is_done:
             log.info("%s: up to date, %d rows", plan.name, store.require(plan.name).num_rows)
         else:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.frameworks import templates_of
 from jobs import cli
 from jobs.build_pools import build_wave
 from jobs.merge_waves import STRETCH, in_words, merged, sum_of, totals_in, totals_of
@@ -46,12 +47,15 @@ from pipeline.errors import PartialError
 from pipeline.knowledge import is_among
 from pipeline.refresh import rows_that_hold
 from pipeline.store import DatasetWriter, Plan, Store
+from pipeline.template_files import late_tasks
 
 log = logging.getLogger("jobs.generate_knowledge")
 
 
 def run(config: RunConfig, store: Store) -> None:
     """Write `waves/<n>/knowledge` for all waves, then `knowledge`."""
+    for warning in late_tasks(templates_of(config), config.prompts.domain):
+        log.warning("%s", warning)
     identity = identify(config)
     with Writers(config, identity.tokenizer) as writers:
         if config.refresh.previous:

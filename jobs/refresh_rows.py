@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.frameworks import framework_named
+from features.frameworks import templates_of
 from jobs.decoding_arms import Outcome, engine_arm
 from jobs.generation_actor import make_engine
 from jobs.wave_names import last_wave
@@ -84,10 +84,8 @@ def _change(config: RunConfig, store: Store, identity: Identity) -> Change:
     order = np.random.default_rng(config.seed).permutation(tasks.num_rows)
     tasks = tasks.take(order[: config.benchmark.refresh_rows])
     users, items, interactions = (store.read(name) for name in CATALOG)
-    templates = framework_named(config.framework).templates
-    shorter = build_prompts(
-        "user", users, items, _without_latest(interactions), config.prompts, templates
-    )
+    past = _without_latest(interactions)
+    shorter = build_prompts("user", users, items, past, config.prompts, templates_of(config))
     texts = {prompt.entity_id: prompt.text for prompt in shorter}
     limits = (config.benchmark.max_new_tokens, config.prompts.max_tokens)
     after = requests_of(wave.prompted(tasks), identity.tokenizer, *limits)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from features.frameworks import framework_named
+from features.frameworks import shipped_templates
 from jobs.peak_memory import forget_peak, peak_mib, resident_mib
 from jobs.scale_tables import catalog_tables
 from pipeline.config import EmbeddingSettings, PromptSettings
@@ -103,7 +103,7 @@ def kmeans(entities: int, num_groups: int, dim: int, seed: int) -> list[Cost]:
 def prompts(users: int, settings: PromptSettings, seed: int) -> list[Cost]:
     """Ask about so many users; then put them into groups by an attribute."""
     made = synthetic_interactions(users * _EDGES_PER_USER, seed)
-    tables, templates = catalog_tables(made), framework_named("kar").templates
+    tables, templates = catalog_tables(made), shipped_templates("kar")
     with watched() as asking:
         asked = build_prompts("user", *tables, settings, templates)
     attributes = [dict(pairs) for pairs in tables[0]["attributes"].to_pylist()]

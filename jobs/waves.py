@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.frameworks import REGISTRY, framework_named
+from features.frameworks import REGISTRY, shipped_templates, templates_of
 from jobs.generation_actor import draft_model_of
 from jobs.wave_names import has_draft_model, knowledge_name, pools_name, wave_has_pools
 from pipeline.config import RunConfig
@@ -84,8 +84,8 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
         mode="json", exclude={"block_rows", "max_error_share"}
     )
     settings = {
-        "prompts": config.prompts,
-        "templates": framework_named(config.framework).templates.hash,
+        "prompts": config.prompts.deciding(),
+        "templates": templates_of(config).hash,
         "generation": generation,
         "model": identity.model,
         "tokenizer": identity.tokenizer.fingerprint,
@@ -162,8 +162,7 @@ def tasks_of(
 def open_prompts(config: RunConfig, store: Store) -> Prompts:
     """What the catalog's entities are asked."""
     users, items, interactions = (store.read(name) for name in CATALOG)
-    templates = framework_named(config.framework).templates
-    return Prompts(users, items, interactions, config.prompts, templates)
+    return Prompts(users, items, interactions, config.prompts, templates_of(config))
 
 
 def require_own_vectors(store: Store) -> None:
@@ -207,7 +206,7 @@ def framework_of_knowledge(store: Store) -> str:
     if whole is not None and "framework" in whole.facts:
         return whole.facts["framework"]
     asked = first.settings.get("templates") if first else None
-    names = (name for name in REGISTRY if asked == framework_named(name).templates.hash)
+    names = (name for name in REGISTRY if asked == shipped_templates(name).hash)
     return next(names, "")
 
 

@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ from pipeline.generative_config import (
     RetrieverSettings,
     SemanticIdSettings,
 )
-from pipeline.locations import Location, ModelLocation
+from pipeline.locations import LocalFolder, Location, ModelLocation
 from pipeline.settings import (
     Choices,
     Count,
@@ -59,11 +59,17 @@ class GroupSettings(Settings):
 
 
 class PromptSettings(Settings):
-    """What the LLM is asked about; `framework` has the wording."""
+    """What the LLM is asked about, and the wording."""
 
     domain: Annotated[str, Field(min_length=1)] = "movie"  # what the prompt calls an item
     history_limit: Count = 30  # latest interactions shown of a user
     max_tokens: Count = 1024  # a longer prompt is an error row
+    # The user's own copy of conf/prompts/<framework>, which it is otherwise.
+    templates: Annotated[LocalFolder | None, Field(exclude_if=lambda folder: folder is None)] = None
+
+    def deciding(self) -> dict[str, Any]:
+        """What prompts depend on besides their wording, of which `Templates.hash` tells."""
+        return self.model_dump(mode="json", exclude={"templates"})
 
 
 class EngineSettings(Settings):

@@ -79,5 +79,14 @@ def _parse_model(value: str) -> str:
     return str(parse_location(value)) if _URI.match(value) else value
 
 
+def _parse_local(value: Any) -> Path:
+    """A path of this machine."""
+    location = parse_location(value)
+    if isinstance(location, str):
+        raise ValueError("Input should be a folder of this machine, not a URI")
+    return location
+
+
+LocalFolder = Annotated[Path, PlainValidator(_parse_local), PlainSerializer(str)]
 Location = Annotated[Path | str, PlainValidator(parse_location), PlainSerializer(str)]
 ModelLocation = Annotated[str, AfterValidator(_parse_model)]

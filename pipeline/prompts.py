@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pipeline.config import PromptSettings
 from pipeline.errors import DataError
-from pipeline.templates import Templates
+from pipeline.templates import Templates, line_of
 
 TITLE_CHARS = 150
 ATTRIBUTE_CHARS = 300
@@ -69,7 +69,8 @@ class Prompts:
         templates: Templates,
     ) -> None:
         self._settings = settings
-        self._user, self._item = templates.compiled("user"), templates.compiled("item")
+        self._templates = templates
+        self._compiled = {kind: templates.compiled(kind) for kind in ("user", "item")}
         self._words = {"domain": settings.domain, **asdict(templates.words(settings.domain))}
         self._tables = {"user": _Rows(users), "item": _Rows(items)}
         self._ids = {"user": users["user_id"], "item": items["item_id"]}
@@ -110,8 +111,9 @@ class Prompts:
         attributes = dict(item["attributes"])
         if "genres" in attributes:
             attributes.pop("genre", None)  # only the first of them
-        text = self._item.render(
-            **self._words,
+        text = self._rendered(
+            "item",
+            item["item_id"],
             title=_title(item["title"]),
             attributes=_lines(attributes.items(), "{}: {}"),
         )
@@ -120,8 +122,9 @@ class Prompts:
     def _about_user(self, row: int, user: dict[str, Any]) -> Prompt:
         history = self._history
         shown = history.latest(row, self._settings.history_limit)
-        text = self._user.render(
-            **self._words,
+        text = self._rendered(
+            "user",
+            user["user_id"],
             attributes=_lines(user["attributes"], "{} {}"),
             history=[
                 (self._titles[history.items[one]], _stars(history.ratings[one])) for one in shown
@@ -130,6 +133,21 @@ class Prompts:
         )
         latest = int(history.timestamps[shown[-1]]) if len(shown) else 0
         return Prompt("user", user["user_id"], text, len(shown), latest)
+
+    def _rendered(self, kind: Kind, entity: str, **facts: Any) -> str:
+        """The template of a kind, filled in.
+
+        Raises:
+            DataError: it cannot be, for this entity.
+        """
+        try:
+            return self._compiled[kind].render(**self._words, **facts)
+        except Exception as error:  # of any expression that somebody wrote
+            file = self._templates.file(kind)
+            raise DataError(
+                f"{file}, line {line_of(error, file)}: it cannot be filled in for {kind} "
+                f"{entity!r}: {error}; mend the template"
+            ) from error
 
 
 class _Categories:

@@ -1,36 +1,27 @@
 """The wording of a framework's prompts; `pipeline.prompts` fills it in.
 
 The constant part of a prompt (task and factors) comes first and is the same for all prompts of a
-kind, so that the engine computes it once; the entity comes last.
+kind, so that the engine computes it once; the entity comes last. `pipeline.template_files` reads
+the wording from a folder.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import StrictUndefined, Template
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-# What most frameworks show of an entity, in the midst of their templates.
-USER_FACTS = """\
-{% if attributes or not history %}
-{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
-{% endif %}
-{% if history %}
-Ratings by the {{ person }}, oldest first:
-{% for title, stars in history %}
-{{ title }}, {{ stars }}
-{% endfor %}
-{% endif %}
-"""
-ITEM_FACTS = """\
-{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
-{% for attribute in attributes %}
-{{ attribute }}
-{% endfor %}
-"""
+# What is rendered twice must be the same twice, so nothing random is to be had.
+ENVIRONMENT = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+del ENVIRONMENT.filters["random"], ENVIRONMENT.globals["lipsum"]
 
-_ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+_HEAD = re.compile(r"\A(?:\{#.*?#\}\n?)+", re.DOTALL)  # comments before any wording
 
 
 @dataclass(frozen=True)
@@ -54,12 +45,17 @@ class Templates:
     item: str
     domains: Mapping[str, Domain]
     general: Domain  # of any other domain
+    folder: Path | None = None  # that they were read from
 
     @property
     def hash(self) -> str:
-        """Identity of the wording: changes with the templates and the words, and nothing else."""
+        """Identity of the wording: changes with the templates and the words, and nothing else.
+
+        A comment at the top of a template is no wording.
+        """
         domains = ", ".join(f"{name!r}: {_spelled(words)}" for name, words in self.domains.items())
-        parts = [self.user, self.item, f"{{{domains}}}", _spelled(self.general)]
+        texts = [_HEAD.sub("", text) for text in (self.user, self.item)]
+        parts = [*texts, f"{{{domains}}}", _spelled(self.general)]
         return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
     def words(self, domain: str) -> Domain:
@@ -67,8 +63,28 @@ class Templates:
         return self.domains.get(domain.lower(), self.general)
 
     def compiled(self, kind: Literal["user", "item"]) -> Template:
-        """What renders the prompts of a kind."""
-        return _ENVIRONMENT.from_string(self.user if kind == "user" else self.item)
+        """What renders the prompts of a kind.
+
+        Raises:
+            TemplateSyntaxError: the text is no template.
+        """
+        text = self.user if kind == "user" else self.item
+        code = ENVIRONMENT.compile(text, name=kind, filename=self.file(kind))
+        return Template.from_code(ENVIRONMENT, code, ENVIRONMENT.make_globals(None))
+
+    def file(self, kind: str) -> str:
+        """Where the template of a kind stands, for people."""
+        return f"{self.folder}/{kind}.jinja" if self.folder else f"<{kind} template>"
+
+
+def line_of(error: BaseException, file: str) -> int | None:
+    """The line of a template that an exception of its rendering comes from."""
+    line, frame = None, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == file:
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return line
 
 
 def _spelled(words: Domain) -> str:

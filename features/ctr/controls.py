@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.prompts import Prompts, prompt_hash
 from pipeline.schemas import KINDS
-from pipeline.templates import ITEM_FACTS, Domain, Templates
+from pipeline.templates import Domain, Templates
 
 _NO_WORDS = Domain("user")
 _USER_ATTRIBUTES = """{{ attributes | join(", ") }}"""
@@ -24,8 +24,15 @@ _USER_HISTORY = """\
 {% endfor %}
 """
 
+_ITEM_FACTS = """\
+{{ domain[:1] | upper }}{{ domain[1:] }}: {{ title or "untitled" }}
+{% for attribute in attributes %}
+{{ attribute }}
+{% endfor %}
+"""
+
 TEMPLATES = {
-    "raw_text": Templates(_USER_ATTRIBUTES, ITEM_FACTS, {}, _NO_WORDS),
+    "raw_text": Templates(_USER_ATTRIBUTES, _ITEM_FACTS, {}, _NO_WORDS),
     "history": Templates(_USER_HISTORY, "{{ title }}", {}, _NO_WORDS),
 }
 

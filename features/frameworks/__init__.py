@@ -1,13 +1,19 @@
-"""Frameworks by the name that `framework` in a config gives them; one is a file and a line here.
+"""Frameworks by the name that `framework` in a config gives them.
 
-A file is loaded when its framework is asked for, since adaptors load torch.
+One is a file and a line here, and its wording in `conf/prompts/<name>/`. A file is loaded when its
+framework is asked for, since adaptors load torch.
 """
 
 import difflib
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 from features.frameworks.framework import Framework
+from pipeline.config import RunConfig
 from pipeline.errors import ConfigError
+from pipeline.template_files import load_templates
+from pipeline.templates import Templates
 
 REGISTRY = {
     "kar": "features.frameworks.kar",
@@ -15,6 +21,7 @@ REGISTRY = {
     "once": "features.frameworks.once",
     "rlmrec": "features.frameworks.rlmrec",
 }
+PROMPTS = Path(__file__).resolve().parents[2] / "conf" / "prompts"  # a folder of each framework
 
 
 def framework_named(name: str) -> Framework:
@@ -25,6 +32,30 @@ def framework_named(name: str) -> Framework:
     """
     require_framework(name)
     return import_module(REGISTRY[name]).FRAMEWORK
+
+
+def templates_of(config: RunConfig) -> Templates:
+    """The wording of a run: its framework's, or the user's own, as it is when first asked for.
+
+    Raises:
+        ConfigError: there is none, or it cannot be used.
+    """
+    own = config.prompts.templates
+    return _templates_in(own) if own else shipped_templates(config.framework)
+
+
+def shipped_templates(name: str) -> Templates:
+    """The wording that a framework comes with.
+
+    Raises:
+        ConfigError: see `load_templates`.
+    """
+    return _templates_in(PROMPTS / name)
+
+
+@cache  # what is edited meanwhile must not change the wording in the midst of a run
+def _templates_in(folder: Path) -> Templates:
+    return load_templates(folder)
 
 
 def require_framework(name: str) -> None:

@@ -1,10 +1,11 @@
-"""What a framework is: how it asks, what it encodes, and how a CTR model takes the vectors in."""
+"""What a framework is: what it encodes of answers, and how a CTR model takes the vectors in.
+
+How it asks stands in `conf/prompts/<name>/`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
-
-from pipeline.templates import Templates
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,7 +38,6 @@ class Framework:
     """
 
     name: str
-    templates: Templates
     adaptor: Callable[[int, int], "nn.Module"]
     learning: str  # names adaptor and loss: under another name the CTR check is made anew
     read: Read = whole_text

@@ -10,37 +10,10 @@ import re
 from torch import Tensor, nn
 
 from features.frameworks.framework import Framework, Reading, whole_text
-from pipeline.templates import ITEM_FACTS, USER_FACTS, Domain, Templates
 
 MOST_WORDS = 5
 _MOST_CHARS, _MOST_PARTS = 40, 4  # of a word of interest, which may be a short phrase
 _MOST_ALONE = 2  # parts of one that stands alone: "The viewer likes drama" is a sentence
-
-_DOMAINS = {"movie": Domain("viewer"), "book": Domain("reader")}
-_GENERAL = Domain("user")
-
-_USER_TEXT = (
-    """\
-Name what a {{ person }} is interested in, by the {{ domain }} titles that the {{ person }} rated. \
-Answer with at most five words or short phrases and nothing else, separated by commas, \
-for example a genre, a theme or a style.
-
-"""
-    + USER_FACTS
-    + """
-List at most five interests of this {{ person }} now, separated by commas."""
-)
-
-_ITEM_TEXT = (
-    """\
-Describe {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} to someone who does not \
-know it. Be neutral and brief: 2-3 sentences of plain text, without an opinion.
-
-"""
-    + ITEM_FACTS
-    + """
-Describe this {{ domain }} now."""
-)
 
 _SEPARATOR = re.compile(r"[,;\n]")
 # "Interests:", "Here are five words of the viewer:"; but "Star Wars: A New Hope" is a title. What
@@ -103,7 +76,6 @@ class MlpAdaptor(nn.Module):
 
 FRAMEWORK = Framework(
     "once",
-    Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     MlpAdaptor,
     learning="MLP 1",
     read=read_interests,

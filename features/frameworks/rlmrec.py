@@ -20,37 +20,9 @@ from torch import Tensor, nn
 
 from features.frameworks.contrast import Contrast, info_nce
 from features.frameworks.framework import Framework, Reading
-from pipeline.templates import ITEM_FACTS, USER_FACTS, Domain, Templates
 
 KD_TEMPERATURE = 0.2  # as in the authors' configuration, where it is 0.1 to 0.2
 KD_WEIGHT = 1e-2  # likewise
-
-_DOMAINS = {"movie": Domain("viewer"), "book": Domain("reader")}
-_GENERAL = Domain("user")
-
-_USER_TEXT = (
-    """\
-Profile a {{ person }} by {{ domain }} ratings, for a recommender. Answer with one JSON object \
-and nothing else: {"summary": "which kinds of {{ domain }} the {{ person }} enjoys, in 2 \
-sentences", "reasoning": "how the ratings show it, in 1 sentence"}
-
-"""
-    + USER_FACTS
-    + """
-Write the JSON object about this {{ person }} now."""
-)
-
-_ITEM_TEXT = (
-    """\
-Profile {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }} for a recommender. Answer \
-with one JSON object and nothing else: {"summary": "which {{ person }} would enjoy it, in 2 \
-sentences", "reasoning": "why, in 1 sentence"}
-
-"""
-    + ITEM_FACTS
-    + """
-Write the JSON object about this {{ domain }} now."""
-)
 
 _DECODER = json.JSONDecoder(strict=False)
 _MOST_BRACES = 20  # of an answer are tried
@@ -129,7 +101,6 @@ class RlmRecLoss(Contrast):
 
 FRAMEWORK = Framework(
     "rlmrec",
-    Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     DualProjection,
     learning="dual projection 1, InfoNCE 2",
     read=read_profile,

@@ -17,50 +17,10 @@ from torch import Tensor, nn
 
 from features.frameworks.contrast import Contrast, info_nce
 from features.frameworks.framework import Framework
-from pipeline.templates import Domain, Templates
 
 EXPERTS = 4  # LASER tries 1 to 6
 TEMPERATURE = 0.07  # LASER's
 LAMBDA = 0.1  # weight of the contrastive loss; LASER tries 0 to 2
-
-_DOMAINS = {
-    "movie": Domain("viewer", "genre, director and cast, plot and theme, acclaim"),
-    "book": Domain("reader", "genre, author and style, plot and theme, acclaim"),
-}
-_GENERAL = Domain("user", "type and purpose, maker, style, quality")
-
-_USER_TEXT = """\
-Find out which kinds of {{ domain }} a {{ person }} likes. The {{ domain }} titles that the \
-{{ person }} has rated are listed, each with its category. Use what you know about them, and leave \
-out what does not help to recommend. Consider: {{ factors }}. \
-Write 3-4 sentences of plain text.
-
-{% if attributes or not history %}
-{{ person | capitalize }}: {{ attributes | join(", ") or "nothing is known" }}
-{% endif %}
-{% if history %}
-Rated titles with category, oldest first:
-{% for title, stars in history %}
-{{ title }}{{ " (" ~ categories[loop.index0] ~ ")" if categories[loop.index0] }}, {{ stars }}
-{% endfor %}
-{% endif %}
-
-Describe this {{ person }}'s {{ domain }} preferences now."""
-
-_ITEM_TEXT = """\
-Write what helps to recommend {{ "an" if domain[:1] in "aeiouAEIOU" else "a" }} {{ domain }}. \
-Use the text about it and what you know, and leave out the rest. Cover: {{ factors }}. \
-Write 3-4 sentences of plain text.
-
-Title: {{ title or "untitled" }}
-{% if attributes %}
-Text about it:
-{% for attribute in attributes %}
-{{ attribute }}
-{% endfor %}
-{% endif %}
-
-Describe this {{ domain }} now."""
 
 
 class GatedMixtureAdaptor(nn.Module):
@@ -93,7 +53,6 @@ class TrawlLoss(Contrast):
 
 FRAMEWORK = Framework(
     "trawl",
-    Templates(_USER_TEXT, _ITEM_TEXT, _DOMAINS, _GENERAL),
     GatedMixtureAdaptor,
     learning="gated mixture 1, InfoNCE 2",
     auxiliary=TrawlLoss,

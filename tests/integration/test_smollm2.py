@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from features.frameworks import framework_named
+from features.frameworks import templates_of
 from pipeline.catalog import load_catalog
 from pipeline.config import EngineSettings
 from pipeline.config_file import load_config
@@ -41,7 +41,7 @@ def real_prompts(tokenizer):
     config = load_config(ROOT / "conf/demo.yaml")
     catalog = load_catalog(config.catalog.model_copy(update={"path": ML100K}))
     tables = catalog.users, catalog.items, catalog.interactions
-    templates = framework_named(config.framework).templates
+    templates = templates_of(config)
     prompts = [
         prompt
         for kind in ("user", "item")

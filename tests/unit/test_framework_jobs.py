@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from features.frameworks import REGISTRY, framework_named
+from features.frameworks import REGISTRY, framework_named, shipped_templates
 from jobs import (
     check_ctr,
     compare_decoding,
@@ -84,7 +84,7 @@ def test_every_stage_after_knowledge_refuses_another_framework_s(store, job):
 
 def test_a_comparison_depends_on_the_wording():
     asked = [compare_decoding.settings_of(config(name), IDENTITY)["templates"] for name in REGISTRY]
-    assert asked == [framework_named(name).templates.hash for name in REGISTRY]
+    assert asked == [shipped_templates(name).hash for name in REGISTRY]
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -140,7 +140,7 @@ def test_merging_notes_the_framework(store):
 
 def test_knowledge_of_an_older_wording_is_nobody_else_s(store, monkeypatch):
     write_knowledge(store, "trawl")
-    newer = framework_named("trawl")
-    reworded = replace(newer, templates=replace(newer.templates, user="Another wording."))
-    monkeypatch.setattr(f"{REGISTRY['trawl']}.FRAMEWORK", reworded)
+    newer = {name: shipped_templates(name) for name in REGISTRY}
+    newer["trawl"] = replace(newer["trawl"], user="Another wording.")
+    monkeypatch.setattr("jobs.waves.shipped_templates", newer.__getitem__)
     require_own_framework(config(), store)

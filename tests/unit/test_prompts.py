@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.frameworks import REGISTRY, framework_named
+from features.frameworks import REGISTRY, shipped_templates
 from pipeline.catalog import load_catalog
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config import PromptSettings
@@ -19,7 +19,7 @@ from pipeline.schemas import INTERACTIONS, ITEMS, SPLITS, USERS
 
 ML100K = Path(__file__).parents[2] / ".cache/assets/recbole/dataset_example/ml-100k"
 MOVIE = PromptSettings(domain="movie", history_limit=3)
-KAR = framework_named("kar").templates
+KAR = shipped_templates("kar")
 
 
 def make_users(**attributes):
@@ -192,7 +192,7 @@ def test_all_prompts_of_a_kind_share_the_task_at_the_start(framework, kind, doma
     asked = build_prompts(
         kind,
         *(users, items, rows, PromptSettings(domain=domain)),
-        framework_named(framework).templates,
+        shipped_templates(framework),
     )
     texts = [prompt.text for prompt in asked]
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
