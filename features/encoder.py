@@ -9,11 +9,13 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
+from pipeline.hub import unreachable
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +40,7 @@ def locate_encoder(path: str) -> Path:
     try:
         return Path(snapshot_download(path, ignore_patterns=_OTHER_FRAMEWORKS))
     except (OSError, HFValidationError, HfHubHTTPError) as error:
-        raise ModelError(
-            f"encoder.path {path!r} is neither a folder nor a reachable model of the hub "
-            f"({type(error).__name__}); fetch the model and set encoder.path to its folder"
-        ) from error
+        raise unreachable(path, "encoder", error) from error
 
 
 def weights_fingerprint(folder: Path) -> str:
@@ -105,6 +104,7 @@ class TextEncoder:
         self._batch_size = batch_size
         self._model = SentenceTransformer(str(folder), device=_device(device))
         self._model.max_seq_length = max_tokens
+        _require_padding(self._model.tokenizer, folder)
         self.dim = len(self._model.encode("a", show_progress_bar=False))
         log.info("encoder %s: %d dimensions, on %s", folder, self.dim, self._model.device)
 
@@ -135,6 +135,21 @@ class TextEncoder:
             list(texts), truncation=True, max_length=self.max_tokens + 1, return_length=True
         )
         return np.array(tokens["length"]) > self.max_tokens
+
+
+def _require_padding(tokenizer: Any, folder: Path) -> None:
+    """Texts of a batch are filled up to one length; any token will do, since it is masked.
+
+    Raises:
+        ModelError: the tokenizer has none to fill with.
+    """
+    if getattr(tokenizer, "pad_token", "") is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        if tokenizer.pad_token is None:
+            raise ModelError(
+                f"the tokenizer of {folder} has no token to fill up texts with; set pad_token in "
+                "its tokenizer_config.json"
+            )
 
 
 def _device(name: str) -> str:

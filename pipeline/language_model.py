@@ -22,14 +22,15 @@ from pipeline.engine.runner import sliding_windows
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
 from pipeline.gguf_cache import converted_folder
+from pipeline.hub import WEIGHTS, require_reachable_weights, unreachable
 from pipeline.locations import is_remote
+from pipeline.model_folder import require_model_folder
 
 log = logging.getLogger(__name__)
 
 _BRACKETED = re.compile(r"[^\w\s].*\w.*[^\w\s]")  # as <think>
 _NOTHING = r"(?!)"
-_WEIGHTS = ("*.safetensors", "*.bin")
-_MODEL_FILES = (*_WEIGHTS, "*.gguf", "config.json", "generation_config.json")
+_MODEL_FILES = (*WEIGHTS, "*.gguf", "config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def load_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
         ModelError: there is no usable tokenizer at `language_model.path`.
     """
     tokenizer = _load(AutoTokenizer, settings)
+    if tokenizer.chat_template is None:
+        log.info("%s has no chat template; it is given the bare prompts to go on", settings.path)
     vocabulary = sorted(tokenizer.get_vocab().items())
     digest = hashlib.sha256(repr((vocabulary, tokenizer.chat_template)).encode()).hexdigest()
     return ChatTokenizer(tokenizer, digest[:16])
@@ -141,22 +144,22 @@ def check_language_model(settings: LanguageModelSettings) -> None:
 def require_model_files(settings: LanguageModelSettings, section: str) -> None:
     """Refuse a model that is not there, from the names of its files; `section` is of the config.
 
-    A hub name is asked for its configuration, which is fetched once.
+    A hub name is asked for its configuration, which is fetched once, and whether it can be had.
 
     Raises:
-        ModelError: the GGUF file, the weights or the configuration are missing.
+        ModelError: the GGUF file, the weights, the tokenizer or the configuration are missing.
     """
     folder = local_copy(settings.path)
     if settings.gguf_file is not None:
         if not (folder / settings.gguf_file).is_file():
             raise ModelError(_no_gguf_file(folder / settings.gguf_file, section))
         return
-    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
-        raise ModelError(
-            f"{section}.path: {folder} holds no weights ({', '.join(_WEIGHTS)}); for a GGUF file "
-            f"set {section}.gguf_file"
-        )
-    check_language_model(settings)
+    if folder.is_dir():
+        require_model_folder(folder, section)
+        check_language_model(settings)
+    else:
+        check_language_model(settings)
+        require_reachable_weights(settings.path, section)
 
 
 def _no_gguf_file(file: Path, section: str) -> str:
@@ -198,6 +201,8 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
         # Unsaid, it would mean a question on a terminal.
         return kind.from_pretrained(path, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
+        if not folder.exists():
+            raise unreachable(settings.path, "language_model", error) from error
         raise ModelError(
             f"language_model.path {settings.path!r} cannot be loaded as {kind.__name__}: {error}"
         ) from error

@@ -90,5 +90,5 @@ def test_a_folder_without_weights_is_refused(tmp_path):
 
 def test_a_path_that_is_neither_folder_nor_hub_name_is_refused(tmp_path):
     missing = str(tmp_path / "missing")
-    with pytest.raises(ModelError, match="is neither a folder nor a reachable model"):
+    with pytest.raises(ModelError, match="is no folder"):
         locate_encoder(missing)

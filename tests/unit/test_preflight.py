@@ -18,6 +18,7 @@ def tree(tmp_path):
     model, encoder = tmp_path / "model", tmp_path / "encoder"
     LlamaConfig().save_pretrained(model)
     (model / "model.safetensors").touch()
+    (model / "tokenizer.json").touch()
     encoder.mkdir()
     (encoder / "config.json").write_text(json.dumps({"max_position_embeddings": 64}))
     (encoder / "model.safetensors").touch()

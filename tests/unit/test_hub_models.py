@@ -1,0 +1,254 @@
+"""Models as people have them: a name of the hub in the cache, shards, no chat template, no padding.
+
+And what is said where one cannot be had.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import constants, errors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoConfig,
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from features.encoder import TextEncoder
+from pipeline.decoding_config import LanguageModelSettings
+from pipeline.errors import ModelError
+from pipeline.hub import unreachable
+from pipeline.language_model import (
+    check_language_model,
+    load_model,
+    load_tokenizer,
+    require_model_files,
+    stop_ids_of,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
+VOCAB = {token: number for number, token in enumerate(["<s>", "</s>", *LETTERS])}
+REVISION = "0123456789012345678901234567890123456789"
+
+
+def save_tokenizer(folder, **specials):
+    """One token for each byte; without a chat template, and without padding."""
+    tokenizer = Tokenizer(models.BPE(VOCAB, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    named = {"bos_token": "<s>", "eos_token": "</s>"} | specials
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(folder)
+
+
+def save_llm(folder, shard="1GB"):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = LlamaConfig(vocab_size=len(VOCAB), **sizes, **heads, bos_token_id=0, eos_token_id=1)
+    LlamaForCausalLM(config).save_pretrained(folder, max_shard_size=shard)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_encoder(folder, **specials):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    config = BertConfig(
+        vocab_size=len(VOCAB), **sizes, num_attention_heads=2, max_position_embeddings=64
+    )
+    BertModel(config).save_pretrained(folder)
+    save_tokenizer(folder, **specials)
+    return folder
+
+
+def settings_of(folder):
+    return LanguageModelSettings(path=str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory):
+    return save_llm(tmp_path_factory.mktemp("llm"))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = save_llm(tmp_path_factory.mktemp("shards"), shard="8KB")
+    assert len(list(folder.glob("*.safetensors"))) > 2
+    return folder
+
+
+def test_shards_are_one_model(llm, shards):
+    require_model_files(settings_of(shards), "language_model")
+    whole, parts = (load_model(settings_of(folder)) for folder in (llm, shards))
+    assert whole.state_dict().keys() == parts.state_dict().keys()
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, parts.state_dict()[name])
+
+
+@pytest.mark.parametrize("damage", ["lost", "damaged"])
+def test_weights_that_are_not_all_there_are_refused_before_any_work(shards, tmp_path, damage):
+    folder = shutil.copytree(shards, tmp_path / "model")
+    shard, said = (
+        sorted(folder.glob("*.safetensors"))[1],
+        "lacks 1 files of its weights, e.g. model-",
+    )
+    shard.unlink()
+    if damage == "damaged":
+        (folder / "model.safetensors.index.json").write_text("[]")
+        said = "index.json is damaged"
+    with pytest.raises(ModelError, match=said):
+        require_model_files(settings_of(folder), "language_model")
+
+
+def test_a_folder_without_a_tokenizer_is_refused_before_any_work(llm, tmp_path):
+    folder = shutil.copytree(llm, tmp_path / "model")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ModelError, match=r"^drafts\.model\.path: .*holds no tokenizer"):
+        require_model_files(settings_of(folder), "drafts.model")
+
+
+def test_a_base_model_without_a_chat_template_gets_the_bare_prompt(llm, caplog):
+    """It has no token to pad with either, which nothing here needs."""
+    with caplog.at_level("INFO"):
+        tokenizer = load_tokenizer(settings_of(llm))
+    assert "has no chat template" in caplog.text
+    short, long = tokenizer.encode_all(["Ab", "Ab cde"])
+    assert tokenizer.decode(short) == "Ab"
+    assert len(long) == 6
+    assert stop_ids_of(load_model(settings_of(llm))) == {1}
+
+
+def test_an_encoder_without_a_padding_token_encodes_texts_of_any_lengths(tmp_path):
+    texts = ["a", "a long text", "", "another"]
+    padded = TextEncoder(str(save_encoder(tmp_path / "padded", pad_token="</s>")), "cpu", 32)
+    bare = TextEncoder(str(save_encoder(tmp_path / "bare")), "cpu", 32)
+    assert np.abs(bare.encode(texts) - padded.encode(texts)).max() < 1e-6
+    alone = np.concatenate([bare.encode([text]) for text in texts])
+    assert np.abs(bare.encode(texts) - alone).max() < 1e-5
+    assert bare.is_truncated(["a" * 40, "a"]).tolist() == [True, False]
+
+
+def test_an_encoder_without_any_token_to_fill_up_with_is_refused(tmp_path):
+    folder = save_encoder(tmp_path / "bare", eos_token=None)
+    with pytest.raises(ModelError, match=r"bare has no token to fill up texts with; set pad_token"):
+        TextEncoder(str(folder), "cpu", 32)
+
+
+LOOK = """
+import json, sys
+from features.encoder import TextEncoder
+from pipeline.decoding_config import LanguageModelSettings
+from pipeline.errors import ModelError
+from pipeline.language_model import load_model, load_tokenizer, require_model_files
+found = {}
+for name in ("tiny/llm", "tiny/shards", "tiny/configured", "tiny/none"):
+    settings = LanguageModelSettings(path=name, device="cpu")
+    try:
+        require_model_files(settings, "language_model")
+        weights = sum(one.numel() for one in load_model(settings).parameters())
+        found[name] = [weights, load_tokenizer(settings).encode("Ab").tolist()]
+    except ModelError as error:
+        found[name] = str(error)
+found["tiny/encoder"] = TextEncoder("tiny/encoder", "cpu", 32).encode(["a"]).shape
+try:
+    TextEncoder("tiny/none", "cpu", 32)
+except ModelError as error:
+    found["no encoder"] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_names_of_the_hub_that_are_in_the_cache_need_no_network(llm, shards, tmp_path):
+    def cached(name, folder):
+        place = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+        (place / "refs").mkdir(parents=True)
+        (place / "refs" / "main").write_text(REVISION)
+        return shutil.copytree(folder, place / "snapshots" / REVISION)
+
+    cached("tiny/llm", llm)
+    cached("tiny/shards", shards)
+    (cached("tiny/configured", llm) / "model.safetensors").unlink()  # as after a look at it only
+    cached("tiny/encoder", save_encoder(tmp_path / "encoder"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK],
+        cwd=ROOT,
+        env=os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["tiny/llm"] == found["tiny/shards"]
+    assert found["tiny/llm"][1] == [VOCAB["A"], VOCAB["b"]]
+    assert found["tiny/encoder"] == [1, 16]
+    for name, section in {
+        "tiny/configured": "language_model.path 'tiny/configured'",
+        "tiny/none": "language_model.path 'tiny/none'",
+        "no encoder": "encoder.path 'tiny/none'",
+    }.items():
+        assert found[name].startswith(f"{section} is no folder, and not in the hub's cache")
+        assert "HF_HUB_OFFLINE" in found[name]
+
+
+def raised_by_transformers(cause):
+    """As it wraps what the hub says."""
+    try:
+        try:
+            raise cause
+        except BaseException as error:
+            raise OSError("pages of advice") from error
+    except OSError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("path", "cause", "said"),
+    [
+        ("owner/name", errors.GatedRepoError, "is gated: accept its terms at https://.*HF_TOKEN"),
+        (
+            "owner/nam",
+            errors.RepositoryNotFoundError,
+            "the hub has no such model, or it is private",
+        ),
+        (
+            "owner/name",
+            errors.LocalEntryNotFoundError,
+            "the hub does not answer.*hf download owner",
+        ),
+        ("owner/name", errors.OfflineModeIsEnabled, "HF_HUB_OFFLINE keeps from asking"),
+        ("owner name", errors.HFValidationError, "no name of the hub, which reads owner/name"),
+        (
+            "models/of/mine",
+            errors.HFValidationError,
+            "is no folder of this machine; correct the path",
+        ),
+        ("./mine", errors.HFValidationError, "is no folder of this machine; correct the path"),
+        ("owner/name", KeyError, "cannot be loaded: pages of advice"),
+    ],
+)
+def test_a_model_that_cannot_be_had_says_what_to_do(path, cause, said, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    error = raised_by_transformers(cause.__new__(cause))
+    for section in ("language_model", "encoder"):
+        with pytest.raises(ModelError, match=rf"^{section}\.path '{path}' .*{said}"):
+            raise unreachable(path, section, error)
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", fail)
+    with pytest.raises(ModelError, match=said):
+        check_language_model(settings_of(path))
