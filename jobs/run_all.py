@@ -34,8 +34,10 @@ def run(config: RunConfig, store: Store) -> None:
 
     What takes seconds to import is imported here, when the config has been read and found good.
     """
+    from jobs import log_run
     from jobs.preflight import check_inputs
 
+    log_run.require_mlflow(config)
     check_inputs(config)
     before = _made(config, store)
     missed: list[UserError] = []
@@ -48,6 +50,7 @@ def run(config: RunConfig, store: Store) -> None:
             log.error("%s: %s", name, error)
             missed.append(error)
         log.info("[%d/%d] %s: %.0f s", number, len(STAGES), name, time.monotonic() - began)
+    log_run.attempt(config, store, missed)
     if missed:
         raise missed[0]
     if _made(config, store) == before:

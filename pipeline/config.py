@@ -6,7 +6,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.ctr_config import AucSettings, CtrSettings
@@ -20,7 +20,7 @@ from pipeline.generative_config import (
     RetrieverSettings,
     SemanticIdSettings,
 )
-from pipeline.locations import LocalFolder, Location, ModelLocation
+from pipeline.locations import LocalFolder, Location, ModelLocation, without_password
 from pipeline.settings import (
     Choices,
     Count,
@@ -178,6 +178,14 @@ class ClusterSettings(Settings):
     object_store_mb: Annotated[int, Field(ge=80)] = 512
 
 
+class MlflowSettings(Settings):
+    """Where a whole run tells its headline, config and report; needs the extra `mlflow`."""
+
+    # Of a server, file:<folder> or sqlite:///<file>; None: nowhere.
+    tracking_uri: Annotated[str | None, AfterValidator(without_password)] = None
+    experiment: Annotated[str, Field(min_length=1)] = "laser-knowledge"
+
+
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
@@ -211,6 +219,7 @@ class RunConfig(Settings):
     sweep: SweepSettings = SweepSettings()
     plan: PlanSettings = PlanSettings()
     cluster: ClusterSettings = ClusterSettings()
+    mlflow: MlflowSettings = MlflowSettings()
 
     @model_validator(mode="after")
     def _other_runs_are_others(self) -> "RunConfig":

@@ -57,6 +57,20 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(r"\1...", _USER.sub(r"\1...@", text))
 
 
+def without_password(uri: str | None) -> str | None:
+    """The URI of a tracking server, as it is.
+
+    Raises:
+        ValueError: it carries a secret, which would stand in logs and in the config that is logged.
+    """
+    if uri is not None and without_secrets(uri) != uri:
+        raise ValueError(
+            "the URI carries a password; put it into the environment (MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN)"
+        )
+    return uri
+
+
 def _require_no_secret(uri: str) -> None:
     """A URI stands in logs and manifests, so it must not be a secret."""
     parts = urlsplit(uri)
