@@ -3,7 +3,6 @@
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import hashlib
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from pipeline.language_model import ChatTokenizer
 from pipeline.prompts import Kind, Prompt, Prompts, prompt_hash
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import fingerprint
+from pipeline.token_identity import key_of_ids
 
 # What a row of knowledge is owed for. Its prompt is left out: see `with_prompts`.
 TASKS = pa.schema(
@@ -203,11 +203,6 @@ def content_key(
     return fingerprint(
         [kind, entity_id, prompt_key, parameters, identity.model, identity.tokenizer]
     )
-
-
-def key_of_ids(token_ids: np.ndarray) -> str:
-    """Hash of a prompt's token ids."""
-    return hashlib.sha256(token_ids.astype("<i4").tobytes()).hexdigest()[:16]
 
 
 def request_key(content: str, identity: WaveIdentity) -> str:

@@ -25,6 +25,7 @@ from pipeline.gguf_cache import converted_folder
 from pipeline.hub import WEIGHTS, require_reachable_weights, unreachable
 from pipeline.locations import is_remote
 from pipeline.model_folder import require_model_folder
+from pipeline.token_identity import tokenizer_fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +97,7 @@ def load_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
     tokenizer = _load(AutoTokenizer, settings)
     if tokenizer.chat_template is None:
         log.info("%s has no chat template; it is given the bare prompts to go on", settings.path)
-    vocabulary = sorted(tokenizer.get_vocab().items())
-    digest = hashlib.sha256(repr((vocabulary, tokenizer.chat_template)).encode()).hexdigest()
-    return ChatTokenizer(tokenizer, digest[:16])
+    return ChatTokenizer(tokenizer, tokenizer_fingerprint(tokenizer))
 
 
 def load_model(settings: LanguageModelSettings) -> PreTrainedModel:
