@@ -5,6 +5,9 @@ as a proposer can see: sampled tokens are appended to a row of one large array, 
 others end, and a row in the midst of its prompt has sampled nothing.
 """
 
+import importlib
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -267,3 +270,15 @@ def test_drafts_for_another_vocabulary_are_refused(make, drafts):
 def test_settings_that_make_no_sense_are_refused(make, settings):
     with pytest.raises(ConfigError, match=r'must hold "laser": \{"drafts": <folder'):
         make(**settings)
+
+
+def test_the_docs_name_what_there_is():
+    page = (ROOT / "pipeline/docs/vllm.md").read_text()
+    speculative, additional = (
+        json.loads(text)
+        for text in re.findall(r"-config '(\{.*?\})' *\\?\n(?=  --|```)", page, re.S)
+    )
+    module, _, name = speculative["model"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is PoolProposer
+    assert speculative["method"] == "custom_class"
+    assert additional[vllm_proposer.SECTION].keys() == {"drafts"}
