@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.frameworks import framework_named
+from features.frameworks import templates_for
 from pipeline.catalog import Catalog
 from pipeline.config import PromptSettings
 from pipeline.prompts import Prompt, Prompts
@@ -21,7 +21,7 @@ def longest_prompts(
     catalog: Catalog, framework: str, settings: PromptSettings, count: int
 ) -> dict[str, list[Prompt]]:
     """So many prompts of users and of items: of the longest past, title and attributes."""
-    templates = framework_named(framework).templates
+    templates = templates_for(framework, settings)
     prompts = Prompts(catalog.users, catalog.items, catalog.interactions, settings, templates)
     past = catalog.interactions.filter(pc.equal(catalog.interactions["split"], "knowledge"))
     events = past["user_id"].value_counts()

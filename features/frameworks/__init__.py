@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from features.frameworks.framework import Framework
-from pipeline.config import RunConfig
+from pipeline.config import PromptSettings, RunConfig
 from pipeline.errors import ConfigError
 from pipeline.template_files import load_templates
 from pipeline.templates import Templates
@@ -40,8 +40,12 @@ def templates_of(config: RunConfig) -> Templates:
     Raises:
         ConfigError: there is none, or it cannot be used.
     """
-    own = config.prompts.templates
-    return _templates_in(own) if own else shipped_templates(config.framework)
+    return templates_for(config.framework, config.prompts)
+
+
+def templates_for(framework: str, settings: PromptSettings) -> Templates:
+    """As `templates_of`, where there is no whole config yet."""
+    return _templates_in(settings.templates or PROMPTS / framework)
 
 
 def shipped_templates(name: str) -> Templates:
