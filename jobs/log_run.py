@@ -25,7 +25,7 @@ from pipeline.store import Store
 log = logging.getLogger("jobs.log_run")
 
 RECORD = "mlflow.json"
-_REMEDY = "`python -m jobs.log_run` tells it later"
+_REMEDY = "`laser log` tells it later"
 _BATCH = 100  # entries that MLflow takes at once
 _LONGEST = 500  # characters of a parameter, which every version takes
 # MLflow would ask a server that is gone for minutes, tell others that it is in use, and write to a
@@ -86,7 +86,7 @@ def tell(config: RunConfig, store: Store, missed: Sequence[UserError] = ()) -> N
         log.info("MLflow has been told of this report")
         return
     os.environ.update({name: os.environ.get(name, value) for name, value in _MANNERS.items()})
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
     folder = store.files.local("report")
     headline = json.loads((folder / "report.json").read_text("utf-8"))["headline"]
@@ -114,7 +114,7 @@ def tell(config: RunConfig, store: Store, missed: Sequence[UserError] = ()) -> N
 
 def _fill(client: Any, run_id: str, config: RunConfig, headline: Mapping[str, Any]) -> None:
     """Log metrics, parameters and the config."""
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Metric, Param, RunTag  # pyright: ignore[reportMissingImports]
 
     settings, now = config.model_dump(mode="json"), int(time.time() * 1000)
     facts = dict(_leaves(headline))

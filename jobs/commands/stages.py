@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pipeline.config import RunConfig
 
 MAIN, STAGES, LISTS = "The nightly run", "Single stages, in order", "Recommendations"
+OTHERS = "For other programs"
 
 
 class Command(NamedTuple):
@@ -113,9 +114,23 @@ COMMANDS = (
     Command(
         "export",
         "export_features",
-        STAGES,
+        OTHERS,
         "Features and CTR rows as npz in FuxiCTR's format, and as Parquet in Feast's.",
         "laser export --config conf/bookshop.yaml",
+    ),
+    Command(
+        "export-drafts",
+        "export_drafts",
+        OTHERS,
+        "Pools of all texts, as vLLM's custom proposer reads them (see pipeline/docs/vllm.md).",
+        "laser export-drafts --config conf/bookshop.yaml",
+    ),
+    Command(
+        "log",
+        "log_run",
+        OTHERS,
+        "Headline, config and report to MLflow; `laser run` does it last where it is configured.",
+        "laser log --set mlflow.tracking_uri=http://tracking:5000",
     ),
     Command(
         "semantic-ids",

@@ -156,7 +156,7 @@ def test_a_server_that_fails_costs_a_warning(store, client, caplog, broken):
     client.broken = broken
     log_run.attempt(config(), store)
     assert "MLflow was not told: http://...@tracking:5000 does not answer" in caplog.text
-    assert "python -m jobs.log_run" in caplog.text
+    assert "laser log" in caplog.text
     assert "secret" not in caplog.text
     assert [run["status"] for run in client.runs.values()] == ["FAILED"] * (broken == "artifact")
     with pytest.raises(DataError, match=rf"^MLflow at {URI} was not told: .* does not answer"):
