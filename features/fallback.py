@@ -33,10 +33,10 @@ def owed_rows(knowledge: pa.Table, groups: pa.Table) -> tuple[pa.Table, pa.Table
         names = lacking["entity_id"].slice(0, 3).to_pylist()
         raise DataError(
             f"knowledge has no row of {lacking.num_rows} entities of groups, such as {names}; run "
-            "generate_knowledge again"
+            "`laser generate` again"
         )
     if not knowledge.num_rows:
-        raise DataError("knowledge holds no row; run generate_knowledge again")
+        raise DataError("knowledge holds no row; run `laser generate` again")
     texts = knowledge.filter(pc.not_equal(usable_text(knowledge), ""))
     if not texts.num_rows:
         texts = knowledge
@@ -110,6 +110,6 @@ class Means:
             strangers = table.filter(pc.is_null(place)).slice(0, 3)["entity_id"].to_pylist()
             raise DataError(
                 f"{place.null_count} entities, such as {strangers}, are in no group; run "
-                "group_entities and generate_knowledge again"
+                "`laser group` and `laser generate` again"
             )
         return self._sets[place.to_numpy()]

@@ -98,7 +98,7 @@ def require_own_copy(store: Store, model: EarlierModel) -> None:
     if own != model.store.require(_RECOMMENDER).version:
         raise DataError(
             f"{store.files.address}/{_RECOMMENDER} is not what {model.run} has now "
-            "(recommender.from_run); run train_recommender again"
+            "(recommender.from_run); run `laser recommender` again"
         )
 
 
@@ -118,7 +118,7 @@ def require_same_ids(store: Store, model: EarlierModel) -> dict[str, str]:
     if facts.get(CODES_HASH) != _hash(theirs):
         raise DataError(
             f"{model.store.files.address}/{_RECOMMENDER} was trained on other semantic IDs than "
-            f"there are now; run train_recommender of {name} again, or {_REMEDY}"
+            f"there are now; run `laser recommender` of {name} again, or {_REMEDY}"
         )
     differing = _differing(own, theirs)
     if len(differing):
@@ -126,7 +126,7 @@ def require_same_ids(store: Store, model: EarlierModel) -> dict[str, str]:
             f"{store.files.address}/semantic_ids: {len(differing)} items, such as "
             f"{differing[:3].to_pylist()}, have not the semantic ID that {name} knows them by, "
             "where the recommender learnt what each means; set semantic_ids.from_run to "
-            f"{name} and run assign_semantic_ids again, or {_REMEDY}"
+            f"{name} and run `laser semantic-ids` again, or {_REMEDY}"
         )
     return {
         CODES_HASH: _hash(own),

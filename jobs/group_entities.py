@@ -137,7 +137,7 @@ def _embeddings_of(
         missing = ids.filter(pc.is_null(rows))[:3].to_pylist()
         raise DataError(
             f"embeddings: {rows.null_count} {kind}s of the catalog are missing, such as "
-            f"{missing}; run jobs.train_embeddings again"
+            f"{missing}; run `laser embed` again"
         )
     own = own.take(rows)
     flat = pc.list_flatten(own["vector"]).to_numpy()

@@ -109,8 +109,7 @@ def _latest(config: RunConfig, store: Store) -> str:
         if store.manifest(name) is not None:
             return name
     raise DataError(
-        f"{store.files.address} has no pools; run the job generate_knowledge or build_pools, or "
-        "set another `run` name"
+        f"{store.files.address} has no pools; run `laser generate`, or set another `run` name"
     )
 
 

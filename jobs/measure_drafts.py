@@ -112,7 +112,7 @@ def benchmarked(config: RunConfig, store: Store, plan: Plan) -> Benchmarked | No
     ):
         log.warning(
             "the run has no benchmark with its present pools and settings, so the profile gets no "
-            "speeds to hold a forecast against; for them run benchmark_decoding first"
+            "speeds to hold a forecast against; for them run `laser bench` first"
         )
         return None
     file = store.files.local("benchmark") / "benchmark.json"

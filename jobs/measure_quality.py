@@ -125,7 +125,7 @@ def _vectors(store: Store, texts: TextMeasures) -> pa.Table:
     if rows.null_count:
         raise DataError(
             f"{store.files.address}/features has no row of {rows.null_count} entities of "
-            "knowledge; move its folder away and run encode_features again"
+            "knowledge; move its folder away and run `laser encode` again"
         )
     if not len(rows):
         return store.read("features").slice(0, 0)

@@ -84,7 +84,7 @@ def run(config: RunConfig, store: Store) -> None:
         raise PartialError(
             f"{facts['errors']} of {facts['users']} users got no list, more than "
             f"recommendation.max_error_share {config.recommendation.max_error_share:.2%}; the "
-            "others are stored. Remove the cause and run recommend_items again, which then makes "
+            "others are stored. Remove the cause and run `laser recommend` again, which then makes "
             "all lists anew, or raise recommendation.max_error_share to take these as they are. "
             f"First error: {facts['first_error']}"
         )
@@ -112,7 +112,7 @@ def read_inputs(config: RunConfig, store: Store) -> Inputs:
     if len(others):
         log.warning(
             "%d items have no semantic ID, so nobody gets them, such as %s; "
-            "run assign_semantic_ids again",
+            "run `laser semantic-ids` again",
             *(len(others), others[:3].to_pylist()),
         )
     codes = pc.list_flatten(semantic["codes"]).to_numpy().reshape(len(known), -1)
@@ -149,7 +149,7 @@ def require_own_model(config: RunConfig, store: Store, inputs: Inputs) -> None:
             retriever was made from other inputs than there are now.
     """
     made = store.require("recommender")
-    where, again = f"{store.files.address}/recommender", "run train_recommender again"
+    where, again = f"{store.files.address}/recommender", "run `laser recommender` again"
     codes = inputs.catalog.codes
     found = codes_hash(inputs.item_ids[: len(codes)], codes)
     if made.facts.get(CODES_HASH) != found:
@@ -202,7 +202,7 @@ def _unique_ids(store: Store, name: str, column: str) -> pa.Array:
         twice = counts.field(0).filter(pc.greater(counts.field(1), 1))
         raise DataError(
             f"{store.files.address}/{name}: {len(twice)} ids stand twice, such as "
-            f"{twice[:3].to_pylist()}; run build_catalog again"
+            f"{twice[:3].to_pylist()}; run `laser catalog` again"
         )
     return ids
 

@@ -171,7 +171,7 @@ def _content(config: RunConfig, store: Store, item_ids: pa.Array) -> torch.Tenso
         raise DataError(
             f"{store.files.address}/semantic_ids: {found.null_count} items are not in the catalog "
             f"now, such as {item_ids.filter(pc.is_null(found))[:3].to_pylist()}; run "
-            "assign_semantic_ids again"
+            "`laser semantic-ids` again"
         )
     content = np.where(items.has_content[:, None], items.content, 0)
     return torch.from_numpy(content.astype(np.float32)[found.to_numpy()])

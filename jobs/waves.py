@@ -174,7 +174,7 @@ def require_own_vectors(store: Store) -> None:
     if store.require("features").inputs["knowledge"] != store.require("knowledge").version:
         raise DataError(
             f"{store.files.address}: features were made from other knowledge; run "
-            "encode_features again"
+            "`laser encode` again"
         )
 
 
@@ -190,13 +190,13 @@ def require_own_framework(config: RunConfig, store: Store) -> None:
     if store.manifest("knowledge") is not None and not store.is_consistent("knowledge"):
         raise DataError(
             "knowledge was made from other waves or groups than those beside it; run "
-            "generate_knowledge again"
+            "`laser generate` again"
         )
     written_for = framework_of_knowledge(store)
     if written_for not in ("", config.framework):
         raise DataError(
             f"knowledge was written for the framework {written_for}, and the config names "
-            f"{config.framework}; run generate_knowledge again, or name {written_for}"
+            f"{config.framework}; run `laser generate` again, or name {written_for}"
         )
 
 

@@ -121,6 +121,6 @@ def interaction_rows(table: pa.Table, column: str, ids: pa.Array) -> pa.ChunkedA
         unknown = table[column].filter(pc.is_null(rows)).unique()
         raise DataError(
             f"interactions.{column}: {len(unknown)} ids are not in the catalog, such as "
-            f"{unknown[:3].to_pylist()}; run jobs.build_catalog again"
+            f"{unknown[:3].to_pylist()}; run `laser catalog` again"
         )
     return rows.cast(pa.int64())

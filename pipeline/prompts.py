@@ -220,7 +220,7 @@ class _History:
             lost = past["item_id"].filter(pc.is_null(item))
             raise DataError(
                 f"{len(lost):,} past interactions name items that the items table lacks, "
-                f"e.g. {lost.slice(0, 3).to_pylist()}; run build_catalog again"
+                f"e.g. {lost.slice(0, 3).to_pylist()}; run `laser catalog` again"
             )
         times = past["timestamp"].to_numpy()
         order = np.lexsort((times, user))  # stable: ties keep the table's order, by item id

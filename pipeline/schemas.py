@@ -176,6 +176,28 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "fits": (FITS, 1),
 }
 
+# The command of `laser` that makes a dataset, by the last part of its name.
+MADE_BY = {
+    "users": "catalog",
+    "items": "catalog",
+    "interactions": "catalog",
+    "embeddings": "embed",
+    "groups": "group",
+    "pools": "pools",
+    "knowledge": "generate",
+    "comparison": "compare",
+    "features": "encode",
+    "quality": "quality",
+    "fits": "check",
+    "ctr": "check",
+    "report": "report",
+    "semantic_ids": "semantic-ids",
+    "recommender": "recommender",
+    "aligned_drafter": "align-drafter",
+    "retriever": "retriever",
+    "recommendations": "recommend",
+}
+
 
 def with_vector_width(schema: pa.Schema, width: int) -> pa.Schema:
     """Return `schema` with its `vector` column as `fixed_size_list<float>[width]`."""

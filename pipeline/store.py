@@ -35,7 +35,7 @@ from pipeline.parts import (
     write_atomically,
 )
 from pipeline.run_files import BUILDING, MANIFEST, RunFiles
-from pipeline.schemas import SCHEMAS
+from pipeline.schemas import MADE_BY, SCHEMAS
 
 log = logging.getLogger(__name__)
 
@@ -230,9 +230,10 @@ class Store:
         """
         manifest = self.manifest(name)
         if manifest is None:
+            command = MADE_BY.get(name.rpartition("/")[2])
+            remedy = f"run `laser {command}`" if command else "run the job that writes it"
             raise DataError(
-                f"{self.files.address}/{name} has not been made (or not finished); run the job "
-                "that writes it"
+                f"{self.files.address}/{name} has not been made (or not finished); {remedy}"
             )
         return manifest
 

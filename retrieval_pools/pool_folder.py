@@ -22,7 +22,7 @@ from retrieval_pools.suffix_array import SEPARATOR
 
 _FORMAT = 2
 _MANIFEST = "pools.json"
-_REMEDY = "move the folder away and run the job build_pools again"
+_REMEDY = "move the folder away and run `laser pools` again"
 
 
 def save_pools(

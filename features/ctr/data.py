@@ -136,7 +136,7 @@ def _positions(ids: pa.ChunkedArray, catalog: pa.ChunkedArray, kind: str) -> np.
         unknown = pc.unique(ids.filter(pc.is_null(found))).to_pylist()
         raise DataError(
             f"interactions name {len(unknown)} {kind} that the catalog lacks, such as "
-            f"{unknown[:3]}; run build_catalog again"
+            f"{unknown[:3]}; run `laser catalog` again"
         )
     return found.to_numpy()
 

@@ -22,7 +22,7 @@ from pipeline.knowledge import entities
 from pipeline.schemas import PROVENANCE, VECTOR_SOURCES
 
 _SAID = ("source", *PROVENANCE)
-_AGAIN = "move the folder of `features` away and run encode_features again"
+_AGAIN = "move the folder of `features` away and run `laser encode` again"
 
 _LEAKY_LISTS = (
     "so the check would leak; set recommender.until: knowledge and recommendation.history: past, "
@@ -38,7 +38,7 @@ def require_rows(data: CtrData, features: pa.Table, knowledge: pa.Table) -> None
             vector has no row in knowledge.
     """
     if not features.num_rows:
-        raise DataError("features holds no row; run generate_knowledge and encode_features")
+        raise DataError("features holds no row; run `laser generate` and `laser encode`")
     _require_columns(features)
     repeated = features.num_rows - len(pc.unique(entities(features)))
     if repeated:
@@ -49,7 +49,7 @@ def require_rows(data: CtrData, features: pa.Table, knowledge: pa.Table) -> None
         if len(lacking):
             raise DataError(
                 f"features has no row of {len(lacking)} {kind}s of the catalog, such as "
-                f"{lacking[:3].to_pylist()}; run generate_knowledge and encode_features again"
+                f"{lacking[:3].to_pylist()}; run `laser generate` and `laser encode` again"
             )
     own = _own(features)
     is_orphan = pc.invert(pc.is_in(entities(own), value_set=entities(knowledge)))
@@ -104,7 +104,7 @@ def require_past_only(data: CtrData, features: pa.Table, protocol: str) -> None:
         first = int(data.timestamps.min())
         known = features.filter(pc.not_equal(features["source"], "none"))
         words = f"are as of {first} or later, when the CTR rows begin, so the check would leak; "
-        remedy = "run build_catalog and all stages after it again"
+        remedy = "run `laser catalog` and all stages after it again"
         _refuse(known, pc.greater_equal(known["asof"], first), words + remedy)
         return
     begins = _first_rows(data)

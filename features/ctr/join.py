@@ -89,7 +89,7 @@ def _kind_vectors(
     source = rows["source"].to_numpy()
     stored = rows["vector"].combine_chunks().flatten().to_numpy().reshape(-1, width)
     if not np.isfinite(stored).all():
-        raise DataError(f"features: {kind} vectors are not finite; run encode_features again")
+        raise DataError(f"features: {kind} vectors are not finite; run `laser encode` again")
     vectors = np.zeros((len(ids), width + 1), np.float32)
     vectors[:, :-1] = stored
     reference = vectors[(source == "own") & marked(trained, len(ids)), :-1]

@@ -133,7 +133,7 @@ def _retriever(parts: Parts, wanted: type, name: str) -> Retriever:
     if not isinstance(retriever.tower, wanted):
         raise ConfigError(
             f"recommendation.method {parts.settings.method} needs a retriever of retriever.tower "
-            f"{name}; set both and run train_retriever again"
+            f"{name}; set both and run `laser retriever` again"
         )
     return retriever
 

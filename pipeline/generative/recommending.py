@@ -154,7 +154,7 @@ def require_any(may_be: np.ndarray) -> None:
         raise DataError(
             "recommendation.withdrawn names every item that has a semantic ID and is in the "
             "catalog, so there is nothing to recommend; correct the table, or run "
-            "assign_semantic_ids again if the catalog has other items now"
+            "`laser semantic-ids` again if the catalog has other items now"
         )
 
 
@@ -163,5 +163,5 @@ def _require_fit(model: Recommender, codes: np.ndarray) -> None:
     if levels != model.levels or largest >= model.num_codes:
         raise DataError(
             f"the recommender writes ids of {model.levels} codes below {model.num_codes}, but "
-            f"semantic_ids has {levels} codes up to {largest}; run train_recommender again"
+            f"semantic_ids has {levels} codes up to {largest}; run `laser recommender` again"
         )

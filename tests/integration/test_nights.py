@@ -423,7 +423,7 @@ def test_models_that_were_not_trained_beside_one_another_are_refused(folder):
     assign_semantic_ids.run(config_of(folder, semantic_ids={"codebook_size": 7}), first)
     other = night_of(folder, "second", "first", semantic_ids={"codebook_size": 7})
     assign_semantic_ids.run(other, store)
-    with pytest.raises(DataError, match="run train_recommender of first again"):
+    with pytest.raises(DataError, match="run `laser recommender` of first again"):
         train_recommender.run(other, store)
 
 

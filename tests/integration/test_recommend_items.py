@@ -318,7 +318,7 @@ def test_a_user_who_cannot_be_served_is_one_error_row(config, store, monkeypatch
     assert made.facts["errors"] == sum(bad)
     recommend_items.run(own, store)
     assert store.require("recommendations") == made
-    complaint = r"users got no list.* run recommend_items again.*First error: ValueError: odd"
+    complaint = r"users got no list.* run `laser recommend` again.*First error: ValueError: odd"
     with pytest.raises(PartialError, match=complaint):
         recommend_items.run(config, store)
     again = store.read("recommendations").to_pylist()
@@ -385,7 +385,9 @@ def test_a_drafter_of_another_recommender_is_refused(config, store):
     recommend_items.run(own, store)
     check_lists_of_beams(store, own)
     write_model(config, store, note="trained anew")
-    with pytest.raises(DataError, match=r"aligned_drafter was made from .*; run align_drafter aga"):
+    with pytest.raises(
+        DataError, match=r"aligned_drafter was made from .*; run `laser align-drafter` aga"
+    ):
         recommend_items.run(own, store)
     recommend_items.run(config, store)  # who drafts nothing does not ask for it
     store.set_aside("aligned_drafter")

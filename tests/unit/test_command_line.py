@@ -16,6 +16,7 @@ from jobs.commands import running
 from jobs.commands.options import asked, complete_config, complete_setting
 from jobs.commands.stages import COMMANDS
 from pipeline.errors import CheckError
+from pipeline.schemas import MADE_BY, SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = typer.main.get_command(app)
@@ -159,3 +160,15 @@ def test_every_target_of_the_makefile_calls_a_command():
     names = re.findall(r"\$\(LASER\) ([a-z-]+)", rules)
     assert len(names) > 20
     assert set(names) <= set(COMMAND.commands)
+
+
+def test_every_dataset_is_made_by_a_command():
+    assert not set(MADE_BY.values()) - set(COMMAND.commands)
+    assert not set(SCHEMAS) - set(MADE_BY)
+
+
+@pytest.mark.parametrize("package", ["pipeline", "features", "retrieval_pools", "jobs"])
+def test_commands_that_messages_name_exist(package):
+    texts = [path.read_text() for path in (ROOT / package).rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"`laser ([a-z-]+)", text)}
+    assert not named - set(COMMAND.commands)

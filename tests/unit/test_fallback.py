@@ -139,5 +139,5 @@ def test_where_no_text_is_usable_the_encoder_sees_all_rows_since_it_knows_the_wi
 def test_partial_knowledge_of_a_kind_is_refused():
     with pytest.raises(DataError, match=r"no row of 1 entities of groups, such as \['cold'\]"):
         owed_rows(knowledge(USERS[1:]), GROUPS)
-    with pytest.raises(DataError, match="knowledge holds no row; run generate_knowledge"):
+    with pytest.raises(DataError, match="knowledge holds no row; run `laser generate`"):
         owed_rows(knowledge(USERS).slice(0, 0), GROUPS)

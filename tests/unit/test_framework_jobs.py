@@ -65,7 +65,7 @@ def test_knowledge_of_another_framework_is_refused_by_the_stages_after_it(store)
     require_own_framework(config("once"), store)  # there is none yet
     write_knowledge(store, "trawl")
     require_own_framework(config("trawl"), store)
-    with pytest.raises(DataError, match=r"written for the framework trawl, .* names kar; run gen"):
+    with pytest.raises(DataError, match=r"written for the framework trawl, .* names kar; run `laser gen"):
         require_own_framework(config(), store)
 
 
@@ -115,7 +115,7 @@ def test_after_an_interrupted_change_of_framework_knowledge_is_neither_s(store, 
     require_own_framework(config(), store)
     write_knowledge(store, "trawl")
     for name in ("kar", "trawl", "once"):
-        with pytest.raises(DataError, match=r"from other waves .* run generate_knowledge again"):
+        with pytest.raises(DataError, match=r"from other waves .* run `laser generate` again"):
             require_own_framework(config(name), store)
     merge(store, {"framework": "trawl"})
     require_own_framework(config("trawl"), store)

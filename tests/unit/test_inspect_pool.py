@@ -127,7 +127,7 @@ def test_an_unknown_group_is_refused_with_the_known_ones(pools, arguments, capsy
 def test_a_run_without_pools_says_what_to_run(arguments, tmp_path, capsys):
     (tmp_path / "artifacts" / "r").mkdir(parents=True)
     assert inspect_pool.main(arguments) == 3
-    assert "has no pools; run the job generate_knowledge" in capsys.readouterr().err
+    assert "has no pools; run `laser generate`" in capsys.readouterr().err
 
 
 def test_a_run_that_a_job_writes_can_be_looked_at(pools, tmp_path, arguments, capsys):

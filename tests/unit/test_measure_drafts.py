@@ -232,7 +232,7 @@ def test_a_benchmark_of_something_else_is_left_out(job, capsys, caplog, change):
         file.write_text(json.dumps(manifest))
     with caplog.at_level(logging.WARNING):
         _, profile, file = job(capsys)
-    assert "run benchmark_decoding first" in caplog.text
+    assert "run `laser bench` first" in caplog.text
     assert (profile["speeds"], profile["costs"]) == ([], None)
     assert profile["rows"]["item"]["shared_tokens"] is None
     assert list(curves_of(str(file))) == list(RULES)

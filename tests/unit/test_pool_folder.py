@@ -102,9 +102,7 @@ def test_pools_of_another_tokenizer_are_refused(folder):
 def test_pools_of_an_earlier_format_are_refused_with_the_remedy(folder):
     path = folder / "pools.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
-    with pytest.raises(
-        DataError, match=r"pools\.json .* format 2; .*run the job build_pools again"
-    ):
+    with pytest.raises(DataError, match=r"pools\.json .* format 2; .*run `laser pools` again"):
         open_pools(folder, "tokenizer-1")
 
 

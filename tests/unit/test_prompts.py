@@ -238,7 +238,7 @@ def test_template_syntax_in_a_title_is_only_text():
 
 def test_a_past_item_that_the_table_lacks_is_named():
     rows = make_interactions(("u", "i9", 5.0, 1, "knowledge"))
-    with pytest.raises(DataError, match=r"1 past interactions .*\['i9'\]; run build_catalog"):
+    with pytest.raises(DataError, match=r"1 past interactions .*\['i9'\]; run `laser catalog`"):
         user_prompts(make_users(u={}), make_items("A"), rows)
 
 
