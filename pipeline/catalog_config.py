@@ -11,7 +11,7 @@ from pipeline.settings import Count, Settings, Share
 class TableSettings(Settings):
     """One of the user's own tables: a Parquet, CSV or TSV file, or a folder of Parquet files."""
 
-    path: Location
+    path: Location  # local, or a URI
     # Of a text table: between its columns. None: a comma, a tab in `.tsv`.
     separator: Annotated[
         Literal[",", ";", "\t", "|"] | None, Field(exclude_if=lambda given: given is None)
@@ -36,11 +36,12 @@ class SplitSettings(Settings):
     train, valid or test by user; it is not time-safe across users.
     """
 
+    # global_time: one clock; per_user_prefix: each user's own.
     protocol: Literal["global_time", "per_user_prefix"] = "global_time"
-    history_limit: Count = 30
+    history_limit: Count = 30  # per_user_prefix only: the most of a user's events that are past
     knowledge_share: Share = 0.5  # global_time only
     train_share: Share = 0.8  # of the CTR rows (or of the users)
-    valid_share: Share = 0.1
+    valid_share: Share = 0.1  # of the CTR rows (or of the users); the rest is test
     # Items drawn at random all of whose interactions become test rows, whenever they were: to learn
     # what a model that has never seen an item makes of it. Not for the CTR check. 0 is left out
     # of what a dataset is made from, so that runs from before there was a choice stay current.
@@ -56,6 +57,7 @@ class SplitSettings(Settings):
 class CatalogSettings(Settings):
     """Where users, items and interactions come from."""
 
+    # tables: your own; else files of a published data set.
     source: Literal["movielens", "amazon_books", "tables"] = "tables"
     path: Location | None = None  # movielens and amazon_books: the folder of the files as published
     tables: TablesSettings | None = None  # source: tables

@@ -35,13 +35,15 @@ from pipeline.settings import (
 class EmbeddingSettings(Settings):
     """LightGCN (He et al., SIGIR'20)."""
 
-    dim: Count = 64
+    dim: Count = 64  # width of a vector; wider tells more apart and takes more memory
+    # Hops over the graph; more blur neighbours together.
     layers: Annotated[int, Field(ge=1, le=8)] = 3
-    learning_rate: Positive = 2e-2
+    learning_rate: Positive = 2e-2  # of Adam; lower it if the loss diverges
+    # Of the squared vectors; more keeps them shorter.
     regularisation: Annotated[float, Field(ge=0.0)] = 1e-4
-    batch_size: Count = 4096
-    max_epochs: Count = 200
-    evaluate_every: Count = 5
+    batch_size: Count = 4096  # interactions a step
+    max_epochs: Count = 200  # at most; it stops earlier by `patience`
+    evaluate_every: Count = 5  # epochs between evaluations
     patience: Count = 10  # evaluations without a better validation Recall@20
     holdout_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2  # latest part of each user's past
 
@@ -51,9 +53,9 @@ class GroupSettings(Settings):
 
     min_interactions: Count = 5  # fewer: the attribute route
     user_groups: CountOrAuto = "auto"  # collaborative groups; see `retrieval_pools.grouping`
-    item_groups: CountOrAuto = "auto"
+    item_groups: CountOrAuto = "auto"  # likewise, of items
     user_attributes: list[str] = []  # most important first; dropped from the end when too small
-    item_attributes: list[str] = []
+    item_attributes: list[str] = []  # likewise, of items
     min_group_size: Count = 8  # of attribute groups
     representatives: Count = 4  # per group, written in wave 0
 
@@ -75,7 +77,7 @@ class PromptSettings(Settings):
 class EngineSettings(Settings):
     """Sizes of the decoding engine. KV memory = batch_rows x max_length x bytes per token."""
 
-    batch_rows: Count = 16
+    batch_rows: Count = 16  # rows decoded at once; more is faster and takes more memory
     max_length: Annotated[int, Field(ge=16)] = 1536  # prompt + output + draft nodes of a row
     prefill_tokens: Count = 512  # prompt tokens computed per step
     draft_nodes: Annotated[int, Field(ge=0, le=256)] = 32  # per row, before the budget
@@ -84,6 +86,7 @@ class EngineSettings(Settings):
 class PoolSettings(Settings):
     """The tries."""
 
+    # Tokens that suffixes are sorted by, and the deepest draft.
     depth: Annotated[int, Field(ge=2, le=64)] = 24
     # Of a pool, the global one included, at 12.5 bytes a token; the least worthy texts leave first.
     max_bytes: Annotated[int, Field(ge=16384)] = 50_000_000
@@ -98,28 +101,29 @@ class RefreshSettings(Settings):
 class EncoderSettings(Settings):
     """A sentence-transformers model: a hub name, or a local or remote folder."""
 
-    path: ModelLocation
-    batch_size: Count = 64
-    max_tokens: Count = 256
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    path: ModelLocation  # of the model
+    batch_size: Count = 64  # texts encoded at once
+    max_tokens: Count = 256  # of a text; what is beyond is not read
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU if there is one
 
 
 class ComparisonSettings(Settings):
     """Speed measured on a sample of the last wave, every arm in the same process."""
 
+    # Users, and as many items; 0 leaves the comparison out.
     rows_per_kind: Annotated[int, Field(ge=0)] = 12
-    repeats: Count = 1
+    repeats: Count = 1  # times that each arm decodes them; more makes intervals narrower
 
 
 class BenchmarkSettings(Settings):
     """`make bench`: every arm at every batch size, in turns over blocks of rows."""
 
-    batch_sizes: Choices[Count] = [1, 4, 8, 16, 32]
+    batch_sizes: Choices[Count] = [1, 4, 8, 16, 32]  # rows decoded at once, each measured
     rows: Count = 4  # of a block, of each kind; never fewer than two batches
-    blocks: Count = 2
-    max_new_tokens: Count = 48
+    blocks: Count = 2  # of rows; what is given in brackets is the spread over them
+    max_new_tokens: Count = 48  # of a text
     refresh_rows: Count = 24  # users that `make bench-refresh` measures
-    refresh_batch_sizes: Choices[Count] = [1, 16]
+    refresh_batch_sizes: Choices[Count] = [1, 16]  # likewise, of `make bench-refresh`
     fan_out_rows: Count = 96  # that `make bench-fan-out` writes each time
     profile_rows: Count = 24  # of each kind, of which `make plan-profile` verifies all drafts
 
@@ -129,19 +133,20 @@ class SweepSettings(Settings):
 
     groups: Choices[Count] = [1, 2, 4, 6, 8, 12, 16, 24]  # collaborative groups of a kind
     texts: Choices[Count] = [4, 8, 16, 32, 64, 128]  # per pool, and then all
-    depths: Choices[Annotated[int, Field(ge=2, le=64)]] = [4, 8, 16, 24, 32]
-    nodes: Choices[Annotated[int, Field(ge=1, le=256)]] = [4, 8, 16, 32, 64]
+    depths: Choices[Annotated[int, Field(ge=2, le=64)]] = [4, 8, 16, 24, 32]  # levels of a draft
+    nodes: Choices[Annotated[int, Field(ge=1, le=256)]] = [4, 8, 16, 32, 64]  # of a draft
     seeds: Annotated[int, Field(ge=1, le=100)] = 3  # of whatever is drawn at random
-    bootstrap: Annotated[int, Field(ge=100)] = 1000
+    bootstrap: Annotated[int, Field(ge=100)] = 1000  # resamples behind an interval
     rule_rows: Annotated[int, Field(ge=0)] = 4  # of each kind that rules decode; 0 leaves them out
     rule_top_k: Choices[Count] = [2, 5]  # of one candidate it is strict, which is measured too
-    rule_floors: Choices[Share] = [0.01, 0.1, 0.3]
+    rule_floors: Choices[Share] = [0.01, 0.1, 0.3]  # least probability p of a relaxed token
     rule_nats: Choices[Positive] = [0.02, 0.05, 0.1]  # per token
 
 
 class ScaleSettings(Settings):
     """`make bench-scale`: what a token, an edge, an entity costs at every size."""
 
+    # What is measured.
     stages: Choices[Literal["pools", "lookups", "lightgcn", "kmeans", "prompts", "knowledge"]] = [
         "pools",
         "lookups",
@@ -150,14 +155,14 @@ class ScaleSettings(Settings):
         "prompts",
         "knowledge",
     ]
-    text_tokens: Count = 128
-    texts_per_group: Count = 500
+    text_tokens: Count = 128  # of a made-up text
+    texts_per_group: Count = 500  # in a pool of its own
     pool_groups: Choices[Count] = [2, 16, 156, 2000]  # 64,000 tokens each
     lookup_tokens: Choices[Count] = [100_000, 1_000_000, 10_000_000]  # of one pool
-    edges: Choices[Count] = [100_000, 1_000_000, 10_000_000]
-    entities: Choices[Count] = [10_000, 100_000, 1_000_000]
-    clusters: Count = 256
-    prompt_users: Choices[Count] = [10_000, 100_000]
+    edges: Choices[Count] = [100_000, 1_000_000, 10_000_000]  # interactions that LightGCN trains on
+    entities: Choices[Count] = [10_000, 100_000, 1_000_000]  # that k-means puts into groups
+    clusters: Count = 256  # groups of k-means
+    prompt_users: Choices[Count] = [10_000, 100_000]  # whose prompts are made
     knowledge_rows: Choices[Count] = [1_000, 10_000, 100_000]  # by a tiny model
 
 
@@ -175,6 +180,7 @@ class ClusterSettings(Settings):
     knowledge: StageSettings = StageSettings()
     features: StageSettings = StageSettings()
     recommendations: StageSettings = StageSettings()
+    # Memory of Ray's object store, MiB; blocks are small.
     object_store_mb: Annotated[int, Field(ge=80)] = 512
 
 
@@ -189,8 +195,8 @@ class MlflowSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    run: RunName
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 2026
+    run: RunName  # name of the run and of its folder in `artifacts`
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 2026  # of all that is drawn at random
     artifacts: Location = Path("artifacts")  # of an object store: .cache/working/ is a copy
     catalog: CatalogSettings
     embeddings: EmbeddingSettings = EmbeddingSettings()

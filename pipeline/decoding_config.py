@@ -11,10 +11,11 @@ from pipeline.settings import Choices, Count, Positive, Settings, Share
 class LanguageModelSettings(Settings):
     """Any Hugging Face causal LM: hub name, or folder, local or remote (with `gguf_file` in it)."""
 
-    path: ModelLocation
-    gguf_file: str | None = None
+    path: ModelLocation  # hub name, or folder
+    gguf_file: str | None = None  # name of the file in the folder, if the model is GGUF
+    # float32 gives the same bits in any step, on a CPU.
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU if there is one
 
 
 class RelaxedSettings(Settings):
@@ -24,12 +25,16 @@ class RelaxedSettings(Settings):
     and alpha; `budget` keeps the mean log-probability lost per token at nats_per_token.
     """
 
+    # What makes a token good enough; see above what each reads.
     criterion: Literal["top_k_floor", "top_k_delta", "typical", "budget"] = "top_k_floor"
+    # A token among so many most probable; more accepts more.
     top_k: Annotated[int, Field(ge=1, le=64)] = 2
-    floor: Share = 0.1
-    delta: Share = 0.3
+    floor: Share = 0.1  # least probability of a token; less accepts more
+    delta: Share = 0.3  # most by which it may be less probable than the best
+    # Threshold on the probability; less accepts more.
     epsilon: Annotated[float, Field(gt=0.0, le=1.0)] = 0.09
-    alpha: Positive = 0.3
+    alpha: Positive = 0.3  # share of exp(-entropy); less accepts more
+    # Mean log-probability given up a token; more accepts more.
     nats_per_token: Annotated[float, Field(ge=0.0, le=2.0)] = 0.05
     prefer: Literal["probable", "longest"] = "probable"  # longest: as in LASER's code
 
@@ -60,22 +65,26 @@ class SamplingSettings(Settings):
     text every time; with drafts the same distribution.
     """
 
-    temperature: Annotated[float, Field(ge=1e-3)] = 1.0
+    temperature: Annotated[float, Field(ge=1e-3)] = 1.0  # above 1 flatter, below 1 sharper
     top_k: Annotated[int, Field(ge=0)] = 0  # 0: all
+    # Draw from the fewest tokens of this total probability.
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    seed: Annotated[int, Field(ge=0)] = 2026
+    seed: Annotated[int, Field(ge=0)] = 2026  # with the request, of a row's random numbers
 
 
 class GenerationSettings(Settings):
     """How knowledge is written."""
 
-    kinds: Choices[Literal["user", "item"]] = ["user", "item"]
+    kinds: Choices[Literal["user", "item"]] = ["user", "item"]  # about whom is written
+    # strict: the text of plain decoding; relaxed: near to it, faster; sampled: drawn at random.
     rule: Literal["strict", "relaxed", "sampled"] = "relaxed"
     relaxed: RelaxedSettings = RelaxedSettings()
     sampling: SamplingSettings = SamplingSettings()
-    max_new_tokens: Count = 128
+    max_new_tokens: Count = 128  # of a text; longer ones are cut
     min_new_tokens: Annotated[int, Field(ge=0)] = 0  # no stop token before
+    # Text that ends a row, itself left out.
     stop_strings: list[Annotated[str, Field(min_length=1)]] = []
+    # Of tokens that occurred before; 1: none.
     repetition_penalty: Annotated[float, Field(ge=1.0, le=2.0)] = 1.1
     no_repeat_ngram: Annotated[int, Field(ge=0)] = 0  # such n-grams occur once; 0: any may recur
     waves: Annotated[int, Field(ge=1, le=100)] = 3  # after wave 0
@@ -103,7 +112,7 @@ class GenerationSettings(Settings):
 class DraftSettings(Settings):
     """Who drafts: the pools, or a smaller causal LM with the same tokenizer."""
 
-    source: Literal["pools", "model"] = "pools"
+    source: Literal["pools", "model"] = "pools"  # model: `drafts.model` drafts instead of pools
     model: LanguageModelSettings | None = None  # source: model
     tokens: Annotated[int, Field(ge=1, le=16)] = 4  # that the model drafts per step
     # What pools draft from: the entity's earlier text, its prompt and output, its group, all.

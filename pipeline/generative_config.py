@@ -11,10 +11,10 @@ from pipeline.settings import Choices, Count, CountOrAuto, Positive, RunName, Se
 class TrainingSettings(Settings):
     """AdamW until a figure of held-out events no longer rises."""
 
-    learning_rate: Positive = 1e-3
-    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01
-    batch_size: Count = 32
-    max_epochs: Count = 40
+    learning_rate: Positive = 1e-3  # of AdamW
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.01  # of AdamW
+    batch_size: Count = 32  # windows of histories a step
+    max_epochs: Count = 40  # at most; it stops earlier by `patience`
     patience: Count = 4  # epochs without a better figure
     warm_up: Annotated[int, Field(ge=0)] = 100  # steps up to the learning rate
 
@@ -39,10 +39,11 @@ class RecommenderSettings(Settings):
     # A causal LM to begin with, a hub name or a folder; it brings hidden_dim, layers and heads.
     backbone: ModelLocation | None = None
     prompt: str = ""  # text before every history, in the words of the backbone
-    hidden_dim: Count = 96
-    layers: Count = 3
-    heads: Count = 4
+    hidden_dim: Count = 96  # width of the decoder; a multiple of 2 x heads
+    layers: Count = 3  # of the decoder
+    heads: Count = 4  # of its attention
     history_length: Count = 20  # latest items of a history that the model reads
+    # Share of activations left out in training.
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     placeholder_weight: Annotated[float, Field(ge=0.0)] = 1.0  # of the head's loss; 0: no head
     placeholder_groups: Count = 3  # cuts of each window that the head learns from
@@ -67,9 +68,9 @@ class RecommenderSettings(Settings):
 class AlignedDrafterSettings(Settings):
     """`make align-drafter`: a small model that drafts beams for the recommender (AtSpeed)."""
 
-    hidden_dim: Count = 32
-    layers: Count = 1
-    heads: Count = 2
+    hidden_dim: Count = 32  # width; smaller drafts faster and worse
+    layers: Count = 1  # of the drafter
+    heads: Count = 2  # of its attention
     # What draws it to the recommender; atspeed_s serves strict verification, atspeed_r sampling;
     # sft does not: it learns from what was liked only.
     loss: Literal["atspeed_s", "atspeed_r", "forward_kl", "reverse_kl", "sft"] = "atspeed_s"
@@ -97,12 +98,12 @@ class AlignedDrafterSettings(Settings):
 class RqVaeSettings(Settings):
     """RQ-VAE (Lee et al., CVPR'22) as TIGER uses it (Rajput et al., NeurIPS'23)."""
 
-    hidden_dim: Count = 256
-    latent_dim: Count = 32
-    commitment: Positive = 0.25
-    learning_rate: Positive = 1e-3
-    batch_size: Count = 1024
-    max_epochs: Count = 300
+    hidden_dim: Count = 256  # width of encoder and decoder
+    latent_dim: Count = 32  # width of what is quantized
+    commitment: Positive = 0.25  # weight of the loss that draws vectors to their codes
+    learning_rate: Positive = 1e-3  # of Adam
+    batch_size: Count = 1024  # items a step
+    max_epochs: Count = 300  # at most; it stops earlier by `patience`
     patience: Count = 30  # epochs without a better reconstruction of held-out items
 
 
@@ -117,6 +118,7 @@ class SemanticIdSettings(Settings):
     ] = "knowledge"
     # A run of the same artifacts whose codebooks and ids go on holding; only new items get an id.
     from_run: Annotated[RunName | None, Field(exclude_if=lambda name: name is None)] = None
+    # What makes codes of vectors; rq_vae learns an encoder too.
     quantizer: Literal["rq_kmeans", "rq_vae"] = "rq_kmeans"
     levels: Annotated[int, Field(ge=1, le=8)] = 3  # without the collision digit
     codebook_size: CountOrAuto = "auto"  # of every level; auto: the root of the items fitted on
@@ -163,8 +165,8 @@ class RecommendationSettings(Settings):
         "specgr",
         "specgr_plus",
     ] = "beam"
-    top_k: Count = 10
-    beams: Count = 20
+    top_k: Count = 10  # items of a list
+    beams: Count = 20  # kept at every level; more is slower and finds more
     draft_nodes: Count = 128  # exhaustive: that may be guessed for a user and call
     draft_beams: Count = 40  # of a drafter that searches, N
     temperature: Positive = 1.0  # of what samples
@@ -174,8 +176,8 @@ class RecommendationSettings(Settings):
     withdrawn: Location | None = None  # a table with a column item_id: recommended to nobody
     # past: of the splits up to recommender.until, as a CTR check has to have it; all: of the log.
     history: Literal["past", "all"] = "all"
-    batch_users: Count = 64
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    batch_users: Count = 64  # searched at once
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU if there is one
     max_error_share: Share = 0.01  # more error rows than this: exit code 4
 
     @model_validator(mode="after")
@@ -191,8 +193,8 @@ class RetrieverSettings(Settings):
     # An item by its text, beside a frozen recommender; or by its semantic ID, through a copy of the
     # recommender that is trained on for both (SpecGR++).
     tower: Literal["content", "encoder"] = "content"
-    dim: Count = 64
-    temperature: Positive = 0.07
+    dim: Count = 64  # width of the vectors that are compared
+    temperature: Positive = 0.07  # of the softmax over items; lower is sharper
     contrastive_weight: Positive = 6.0  # encoder, stage 1: beside the loss of the next code
     ranking_weight: Positive = 6.0  # encoder, stage 2
     training: TrainingSettings = TrainingSettings()  # batches are of windows of histories
@@ -204,5 +206,5 @@ class GenerativeBenchmarkSettings(Settings):
     events: Count = 2000  # of the split test
     widths: Annotated[Choices[Count], Field(min_length=3, max_length=3)] = [10, 50, 200]  # beams
     timed_users: Count = 100  # one at a time
-    batch_sizes: Choices[Count] = [16, 64]
+    batch_sizes: Choices[Count] = [16, 64]  # users searched at once, each measured
     swept_events: Count = 300  # of warm items, for relations that vary a setting

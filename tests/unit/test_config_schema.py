@@ -65,3 +65,8 @@ def test_an_unknown_key_is_invalid_by_it():
     tree = yaml.safe_load(CONFIGS[0].read_text()) | {"generatoin": {}}
     with pytest.raises(jsonschema.ValidationError, match="generatoin"):
         jsonschema.validate(tree, json_schema(RunConfig))
+
+
+def test_every_setting_has_a_meaning():
+    """What `laser schema` and the shell's completion say of it; none is self-evident so far."""
+    assert [key for key, meaning in dotted_keys(RunConfig).items() if not meaning] == []
