@@ -189,7 +189,7 @@ class MlflowSettings(Settings):
 
     # Of a server, file:<folder> or sqlite:///<file>; None: nowhere.
     tracking_uri: Annotated[str | None, AfterValidator(without_password)] = None
-    experiment: Annotated[str, Field(min_length=1)] = "laser-knowledge"
+    experiment: Annotated[str, Field(min_length=1)] = "laser-knowledge"  # that runs are filed under
 
 
 class RunConfig(Settings):

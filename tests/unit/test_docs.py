@@ -29,7 +29,6 @@ KINDS = {"python", "yaml", "sh", "console", "text", "dockerfile"}
 NOT_RUN = "not run: "
 MOST_NOT_RUN = 4
 COMMANDS = get_command(app).commands
-AWAITED = {"init"} - set(COMMANDS)  # named by pages before it is a command
 TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 TREE = yaml.safe_load((ROOT / "conf/tables.yaml").read_text())
 KEYS = set(dotted_keys(RunConfig))
@@ -77,15 +76,23 @@ def of_kind(*kinds, run=True):
 
 def commands_in(block):
     """Command lines of a block, one for each, as words."""
-    text = block.text.replace("\\\n", " ")
-    lines = text.splitlines()
+    lines = block.text.replace("\\\n", " ").splitlines()
     if block.kind == "console":
         lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    for line in lines:
+    for line in whole_lines(lines):
         for part in re.split(r" && | \|\| ", line):
-            words = shlex.split(part, comments=True)
-            if words:
+            if words := shlex.split(part, comments=True):
                 yield words
+
+
+def whole_lines(lines):
+    """Lines, those together that a quotation goes on through."""
+    begun = ""
+    for line in lines:
+        begun += line
+        if begun.count("'") % 2 == 0 and begun.count('"') % 2 == 0:
+            yield begun
+            begun = ""
 
 
 def commands_in_prose():
@@ -196,14 +203,18 @@ def test_commands_are_ones(words):
         settings = re.findall(r"--set\s+(\S+)", given.get("ARGS", "").replace("'", ""))
         config = given.get("CONFIG")
     else:
-        if words[1] in AWAITED:
-            pytest.skip(f"laser {words[1]} is no command yet")
         found = parsed(words)
         settings, config = found.get("settings") or [], found.get("config")
     known = config is not None and (ROOT / str(config)).is_file()
     file = ROOT / str(config) if known else ROOT / "conf/tables.yaml"
     whole = [one for one in settings if not re.search(r"[$<>.]{3}|\$", one)]
     load_config(file, whole)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_jobs_are_ones(page):
+    for name in re.findall(r"python -m jobs\.([a-z_]+)", page.read_text()):
+        assert (ROOT / f"jobs/{name}.py").is_file(), name
 
 
 def slugs(page):
@@ -247,7 +258,9 @@ def test_what_pages_name_is_there(page):
 
 def is_module(name):
     """`features.frameworks` is a package, `pipeline.docs` none of the config."""
-    return (ROOT / name.replace(".", "/")).exists() or name.endswith((".py", ".json", ".log"))
+    return (ROOT / name.replace(".", "/")).exists() or name.endswith(
+        (".py", ".json", ".jsonl", ".log")
+    )
 
 
 def test_exit_codes_are_those_of_the_code():
