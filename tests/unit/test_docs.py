@@ -17,7 +17,6 @@ from typer.main import get_command
 
 from features import frameworks
 from jobs.command_line import app
-from pipeline import readers
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
 from pipeline.config_schema import dotted_keys
@@ -130,7 +129,6 @@ def workshop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("conf").symlink_to(ROOT / "conf")
     monkeypatch.setattr(frameworks, "REGISTRY", dict(frameworks.REGISTRY))
-    monkeypatch.setattr(readers, "_SOURCES", dict(readers._SOURCES))
     return tmp_path
 
 
@@ -209,6 +207,17 @@ def test_commands_are_ones(words):
     file = ROOT / str(config) if known else ROOT / "conf/tables.yaml"
     whole = [one for one in settings if not re.search(r"[$<>.]{3}|\$", one)]
     load_config(file, whole)
+
+
+def test_every_command_target_and_job_of_a_run_is_listed():
+    page = (ROOT / "pipeline/docs/stages.md").read_text()
+    told = {code.split()[1] for code in codes_in(page) if code.startswith("laser ")}
+    assert told - {"COMMAND", "--install-completion"} == set(COMMANDS)
+    made = {code.split()[1] for code in codes_in(page) if code.startswith("make ")}
+    ours = {"help", "setup", "assets", "lock", "check", "fix", "clean"}
+    assert {target for target in TARGETS - ours if not target.startswith("test")} <= made
+    for job in re.findall(r"^\|[^|]*\|[^|]*\| `(\w+)` \|", page, re.MULTILINE):
+        assert (ROOT / f"jobs/{job}.py").is_file(), job
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
