@@ -65,7 +65,8 @@ def test_knowledge_of_another_framework_is_refused_by_the_stages_after_it(store)
     require_own_framework(config("once"), store)  # there is none yet
     write_knowledge(store, "trawl")
     require_own_framework(config("trawl"), store)
-    with pytest.raises(DataError, match=r"written for the framework trawl, .* names kar; run `laser gen"):
+    match = r"written for the framework trawl, .* names kar; run `laser generate`"
+    with pytest.raises(DataError, match=match):
         require_own_framework(config(), store)
 
 
