@@ -25,7 +25,7 @@ from jobs.remote_log import RUN_LOG, log_uploaded
 from jobs.run_record import as_recorded, record, require_previous, require_run
 from pipeline.config import RunConfig
 from pipeline.config_file import load_config
-from pipeline.errors import DataError, UserError, is_no_room
+from pipeline.errors import ConfigError, DataError, UserError, is_no_room
 from pipeline.runs import open_run
 from pipeline.store import Store
 
@@ -78,8 +78,11 @@ def execute(job: Job, path: Path, overrides: Sequence[str] = ()) -> Ended:
         store = open_run(config.artifacts, config.run)
         if config.refresh.previous and not store.files.exists():
             require_previous(config)  # before there is a folder, which would count as a run
+        store.root.mkdir(parents=True, exist_ok=True)
     except UserError as error:
-        return _refused(error)
+        return refused(error)
+    except OSError as error:
+        return refused(ConfigError(f"artifacts: no run can be written there: {error}"))
     with _logging_to(store.root), reader_may_leave():
         return _run(job, config, store)
 
@@ -98,14 +101,15 @@ def show(view: View, path: Path, overrides: Sequence[str] = (), must_exist: bool
         with reader_may_leave():
             return Ended(view(as_recorded(config, store), store))
     except UserError as error:
-        return _refused(error)
+        return refused(error)
     except OSError as error:
         if not is_no_room(error):
             raise
-        return _refused(DataError(f"{error}; make room, and run again"))
+        return refused(DataError(f"{error}; make room, and run again"))
 
 
-def _refused(error: UserError) -> Ended:
+def refused(error: UserError) -> Ended:
+    """Tell a person what is theirs to mend, before there is a log."""
     print(f"error: {error}", file=sys.stderr)
     return Ended(error.exit_code, str(error))
 
@@ -131,14 +135,19 @@ def arguments_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def located(path: Path) -> Path:
+    """Where a config is, whatever folder the process goes to; one of ours may stand in the root."""
+    path = path.expanduser()  # make quotes it, so no shell does
+    return path.resolve() if path.exists() else path
+
+
 def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config of a file; from here on the process is in the project's root.
 
     Raises:
         ConfigError: see `load_config`.
     """
-    path = path.expanduser()  # make quotes it, so no shell does
-    path = path.resolve() if path.exists() else path
+    path = located(path)
     os.chdir(ROOT)  # relative paths in a config mean the project's root, wherever we were called
     config = load_config(path, overrides)
     require_framework(config.framework)
@@ -253,7 +262,6 @@ def _locked(file: TextIO) -> bool:
 @contextmanager
 def _logging_to(root: Path) -> Iterator[None]:
     """Log to the terminal and to `<run>/run.log`."""
-    root.mkdir(parents=True, exist_ok=True)
     line = logging.Formatter("%(asctime)s %(name)-24s %(message)s", datefmt="%H:%M:%S")
     handlers = [logging.StreamHandler(sys.stderr), logging.FileHandler(root / RUN_LOG)]
     for handler in handlers:

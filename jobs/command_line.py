@@ -12,7 +12,7 @@ import typer
 from jobs.commands import measuring, starting, viewing
 from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
 from jobs.commands.running import run_job, show_dry_run
-from jobs.commands.stages import COMMANDS, MAIN, Command, stages_of
+from jobs.commands.stages import COMMANDS, MAIN, OTHERS, Command, stages_of
 
 app = typer.Typer(
     name="laser",
@@ -40,7 +40,7 @@ def _register(command: Command) -> None:
         dry_run: DryRun = False,
         as_json: AsJson = False,
     ) -> None:
-        on = asked(config, settings, limit)
+        on = asked(config, settings, limit, as_json)
         if dry_run:
             show_dry_run(stages_of(command), on, as_json)
         run_job(command.name, command.module, on, as_json)
@@ -55,15 +55,31 @@ def refresh(
     run: Annotated[str, typer.Option(help="Name of the new run.")],
     config: Config = Path("conf/demo.yaml"),
     settings: Settings = None,
+    limit: Limit = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """A run over a changed catalog: rows of an earlier run whose prompt is the same are kept."""
-    on = asked(config, [*(settings or []), f"run={run}", f"refresh.previous={previous}"])
+    both = [f"run={run}", f"refresh.previous={previous}"]
+    on = asked(config, [*(settings or []), *both], limit, as_json)
     (command,) = (one for one in COMMANDS if one.name == "run")
     if dry_run:
         show_dry_run(stages_of(command), on, as_json)
     run_job("refresh", command.module, on, as_json)
+
+
+@app.command(
+    rich_help_panel=OTHERS,
+    epilog="Example: laser log --set mlflow.tracking_uri=http://tracking:5000",
+)
+def log(
+    config: Config = Path("conf/demo.yaml"),
+    settings: Settings = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Headline, config and report to MLflow; `laser run` does it last where it is configured."""
+    run_job("log", "log_run", asked(config, settings, limit, as_json), as_json)
 
 
 for _command in COMMANDS:

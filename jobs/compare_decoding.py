@@ -65,14 +65,14 @@ Requests = Mapping[str, list[Request]]  # by kind; a request's key is its row am
 def run(config: RunConfig, store: Store) -> None:
     """Write `comparison/comparison.json`."""
     require_own_framework(config, store)
+    if reason := why_no_comparison(config, store):
+        log.info("comparison: no rows, since %s", reason)
+        return
     identity = identify(config)
     pools = build_wave(config, store, last_wave(config), identity.tokenizer)
     plan = store.plan("comparison", settings_of(config, identity), inputs=["knowledge", pools.name])
     if plan.is_done:
         log.info("comparison: up to date")
-        return
-    if reason := why_no_comparison(config, store):
-        log.info("comparison: no rows, since %s", reason)
         return
     tasks = _sample(config, store, identity)
     requests = _requests(config, tasks, identity.tokenizer)

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 
 from features.encoder import locate_encoder, require_positions, require_weights
 from jobs.generation_actor import draft_model_of
+from jobs.log_run import require_mlflow
 from jobs.plain_run import require_plain_run
 from jobs.run_record import require_previous
 from jobs.wave_names import has_draft_model
 from pipeline.config import RunConfig
 from pipeline.errors import UserError
-from pipeline.language_model import require_model_files
+from pipeline.language_model import require_context, require_model_files
 from pipeline.readers import raw_files
 
 
@@ -19,6 +20,7 @@ def check_inputs(config: RunConfig, writes_texts: bool = True) -> None:
     Language models are looked for only if the run `writes_texts`.
 
     Raises:
+        ConfigError: MLflow is asked for, and not installed.
         DataError: a table of the catalog, the run that a refresh goes on from or the plain run is
             missing.
         ModelError: a model is missing, or cannot be used as configured.
@@ -30,12 +32,13 @@ def check_inputs(config: RunConfig, writes_texts: bool = True) -> None:
 def complaints(config: RunConfig, writes_texts: bool = True) -> Iterator[UserError]:
     """Everything that `check_inputs` would refuse, one after another."""
     checks: list[Callable[[RunConfig], object]] = [
+        require_mlflow,
         lambda config: raw_files(config.catalog),
         require_previous,
         require_plain_run,
     ]
     if writes_texts:
-        checks.append(lambda config: require_model_files(config.language_model, "language_model"))
+        checks.append(_require_language_model)
     if writes_texts and has_draft_model(config):
         checks.append(lambda config: require_model_files(draft_model_of(config), "drafts.model"))
     for check in [*checks, _require_encoder]:
@@ -43,6 +46,11 @@ def complaints(config: RunConfig, writes_texts: bool = True) -> Iterator[UserErr
             check(config)
         except UserError as error:
             yield error
+
+
+def _require_language_model(config: RunConfig) -> None:
+    require_model_files(config.language_model, "language_model")
+    require_context(config.language_model, config.engine.max_length)
 
 
 def _require_encoder(config: RunConfig) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 from jobs.sampled_prompts import likely_tokens, longest_prompts
 from pipeline.catalog import Catalog
 from pipeline.config import RunConfig
-from pipeline.fetched import local_copy
 from pipeline.proposed_settings import propose_max_tokens
 
 _SAMPLE = 100  # prompts of a kind
@@ -17,9 +16,11 @@ def prompt_lengths(catalog: Catalog, config: RunConfig, has_model: bool) -> dict
     They are counted by the model's tokenizer if that can be loaded at once; a GGUF file that has
     not been converted takes half a minute, so there they are estimated.
     """
+    from pipeline.language_model import loads_at_once  # torch takes seconds to import
+
     sample = longest_prompts(catalog, config.framework, config.prompts, _SAMPLE)
     texts = {kind: [one.text for one in prompts] for kind, prompts in sample.items()}
-    is_counted = has_model and _loads_at_once(config)
+    is_counted = has_model and loads_at_once(config.language_model)
     counts = {kind: _counted(some, config, is_counted) for kind, some in texts.items()}
     limit = config.prompts.max_tokens
     return {
@@ -52,14 +53,3 @@ def _counted(texts: list[str], config: RunConfig, by_tokenizer: bool) -> list[in
     from pipeline.language_model import load_tokenizer
 
     return [len(ids) for ids in load_tokenizer(config.language_model).encode_all(texts)]
-
-
-def _loads_at_once(config: RunConfig) -> bool:
-    from pipeline.gguf_cache import is_converted
-    from pipeline.language_model import model_fingerprint
-
-    settings = config.language_model
-    if settings.gguf_file is None:
-        return True
-    file = local_copy(settings.path) / settings.gguf_file
-    return is_converted(file, model_fingerprint(settings))

@@ -37,7 +37,6 @@ def run(config: RunConfig, store: Store) -> None:
     from jobs import log_run
     from jobs.preflight import check_inputs
 
-    log_run.require_mlflow(config)
     check_inputs(config)
     before = _made(config, store)
     missed: list[UserError] = []

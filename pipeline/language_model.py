@@ -18,10 +18,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as transformers_logging
 
 from pipeline.decoding_config import LanguageModelSettings
-from pipeline.engine.runner import sliding_windows
+from pipeline.engine.compatibility import require_length, sliding_windows
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
-from pipeline.gguf_cache import converted_folder
+from pipeline.gguf_cache import converted_folder, is_converted
 from pipeline.hub import WEIGHTS, require_reachable_weights, unreachable
 from pipeline.locations import is_remote
 from pipeline.model_folder import require_model_folder
@@ -138,6 +138,24 @@ def check_language_model(settings: LanguageModelSettings) -> None:
         ModelError: the reason is named.
     """
     sliding_windows(_load(AutoConfig, settings))
+
+
+def loads_at_once(settings: LanguageModelSettings) -> bool:
+    """Whether a model loads as it is; a GGUF file is converted first, once."""
+    if settings.gguf_file is None:
+        return True
+    file = local_copy(settings.path) / settings.gguf_file
+    return is_converted(file, model_fingerprint(settings))
+
+
+def require_context(settings: LanguageModelSettings, max_length: int) -> None:
+    """Refuse rows longer than the positions of a model that `loads_at_once`.
+
+    Raises:
+        ModelError: see `require_length`.
+    """
+    if loads_at_once(settings):
+        require_length(_load(AutoConfig, settings), max_length)
 
 
 def require_model_files(settings: LanguageModelSettings, section: str) -> None:

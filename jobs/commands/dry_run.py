@@ -5,15 +5,17 @@ from it is then made anew as well, unless it comes out as it was.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
-from jobs.commands.durations import Size, estimates
-from jobs.commands.planned_store import NotMade, PlannedStore
+from jobs.commands.durations import Estimate, Size, estimates
+from jobs.commands.planned_store import PlannedStore, WouldWork
+from jobs.preflight import complaints
 from pipeline.catalog import load_catalog
 from pipeline.config import RunConfig
-from pipeline.mirrored_files import MirroredFiles
+from pipeline.errors import CheckError, PartialError
+from pipeline.language_model import loads_at_once
 from pipeline.store import Store
 
 # What each stage is made from, directly.
@@ -35,79 +37,106 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "train_retriever": ("train_recommender",),
     "recommend_items": ("train_recommender", "align_drafter", "train_retriever"),
 }
+_LOAD_TOKENIZERS = ("generate_knowledge", "build_pools", "compare_decoding", "export_drafts")
 _UP_TO_DATE = "up to date"
 
 
 def dry_run(config: RunConfig, store: Store, stages: Sequence[str]) -> dict[str, Any]:
-    """What `stages` would do: `rows` of the catalog, and of every stage its `state` and seconds."""
-    states = dict(_states(config, _planned(store), stages))
-    rows = _catalog_rows(config, store, states.get("build_catalog", _UP_TO_DATE) == _UP_TO_DATE)
+    """What `stages` would do: `rows` of the catalog, and of every stage its `state` and seconds.
+
+    `exit_code` is that of what a run would refuse at once, or of a threshold that is missed; 0 if
+    there is nothing of the kind.
+    """
+    refused = list(complaints(config, "generate_knowledge" in stages)) if len(stages) > 1 else []
+    if refused:
+        raise refused[0]
+    states = list(_states(config, PlannedStore(store), stages))
+    by_stage = {one.stage: one for one in states}
+    is_made = "build_catalog" not in by_stage or by_stage["build_catalog"].is_done
+    rows = _catalog_rows(config, store, is_made)
     expected = estimates(config, _size(config, rows))
     return {
         "run": config.run,
         "folder": store.files.address,
+        "previous": config.refresh.previous,
         "rows": rows,
-        "texts": _texts(config, rows),
-        "stages": [
-            {"stage": stage, "state": state}
-            | (
-                {"seconds": 0.0, "by": ""}
-                if state == _UP_TO_DATE
-                else {
-                    "seconds": expected[stage].seconds if stage in expected else None,
-                    "by": expected[stage].source if stage in expected else "",
-                }
-            )
-            for stage, state in states.items()
-        ],
+        "texts": _texts(config, rows) if "generate_knowledge" in by_stage else 0,
+        "stages": [_record(one, expected.get(one.stage)) for one in states],
+        "exit_code": next((one.exit_code for one in states if one.exit_code), 0),
     }
 
 
-def lines(told: dict[str, Any]) -> Iterator[str]:
+class _State(NamedTuple):
+    """What a stage would do."""
+
+    stage: str
+    said: str
+    is_done: bool = False
+    exit_code: int = 0
+
+
+def _record(state: _State, expected: Estimate | None) -> dict[str, Any]:
+    record = {"stage": state.stage, "state": state.said, "is_done": state.is_done}
+    if state.is_done:
+        return record | {"seconds": 0.0, "by": ""}
+    if expected is None:
+        return record | {"seconds": None, "by": ""}
+    return record | {"seconds": expected.seconds, "by": expected.source}
+
+
+def lines(told: Mapping[str, Any]) -> Iterator[str]:
     """The same for a terminal."""
     rows = ", ".join(f"{number:,} {name}" for name, number in told["rows"].items())
-    yield f"run {told['run']} in {told['folder']}: {rows}; {told['texts']:,} texts"
+    texts = f"; {told['texts']:,} texts" if told["texts"] else ""
+    kept = f", those that {told['previous']} has unchanged among them" if told["previous"] else ""
+    yield f"run {told['run']} in {told['folder']}: {rows}{texts}{kept if texts else ''}"
+    todo = [stage for stage in told["stages"] if not stage["is_done"]]
     for stage in told["stages"]:
-        time = "" if stage["state"] == _UP_TO_DATE else f"{_duration(stage['seconds']):>12}"
+        time = "" if stage["is_done"] else f"{_duration(stage['seconds']):>12}"
         yield f"  {stage['stage']:<20}{time:<14} {stage['state']}"
-    known = [stage["seconds"] for stage in told["stages"] if stage["seconds"] is not None]
-    sources = dict.fromkeys(stage["by"] for stage in told["stages"] if stage["by"])
-    if sources:
-        yield f"in all {_duration(sum(known))}, after {', '.join(sources)}; nothing was written"
-    else:
+    if not todo:
         yield "nothing to do, and nothing was written"
+        return
+    known = [stage["seconds"] for stage in todo if stage["seconds"] is not None]
+    bound = "at least " if len(known) < len(todo) else "at most " if told["previous"] else ""
+    sources = ", ".join(dict.fromkeys(stage["by"] for stage in todo if stage["by"]))
+    total = f"in all {bound}{_duration(sum(known))}, after {sources}" if known else "time unknown"
+    yield f"{total}; nothing was written"
 
 
-def _states(config: RunConfig, store: Store, stages: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _states(config: RunConfig, store: Store, stages: Sequence[str]) -> Iterator[_State]:
     stale: set[str] = set()
     for stage in stages:
         behind = [need for need in NEEDS.get(stage, ()) if need in stale]
-        state = f"after {' and '.join(behind)}" if behind else _state(config, store, stage)
-        if state != _UP_TO_DATE:
+        state = (
+            _State(stage, f"after {' and '.join(behind)}")
+            if behind
+            else _state(config, store, stage)
+        )
+        if not state.is_done:
             stale.add(stage)
-        yield stage, state
+        yield state
 
 
-def _state(config: RunConfig, store: Store, stage: str) -> str:
+def _state(config: RunConfig, store: Store, stage: str) -> _State:
     """Whether a stage would work, and why.
 
     Raises:
         UserError: it would refuse to.
     """
+    if stage in _LOAD_TOKENIZERS and not loads_at_once(config.language_model):
+        return _State(stage, "the GGUF file is converted first, and then it is seen")
     logger = logging.getLogger("jobs")
     was, logger.disabled = logger.disabled, True  # it tells what it finds up to date
     try:
         import_module(f"jobs.{stage}").run(config, store)
-    except NotMade as error:
-        return f"{error.plan.name}: {error.why}"
+    except WouldWork as reason:
+        return _State(stage, str(reason))
+    except (PartialError, CheckError) as error:  # a run goes on, and ends with its code
+        return _State(stage, f"{_UP_TO_DATE}; {error}", True, error.exit_code)
     finally:
         logger.disabled = was
-    return _UP_TO_DATE
-
-
-def _planned(store: Store) -> Store:
-    mirror = store.files.mirror if isinstance(store.files, MirroredFiles) else None
-    return PlannedStore(store.root, mirror)
+    return _State(stage, _UP_TO_DATE, True)
 
 
 def _catalog_rows(config: RunConfig, store: Store, is_made: bool) -> dict[str, int]:
@@ -129,11 +158,13 @@ def _texts(config: RunConfig, rows: dict[str, int]) -> int:
 
 def _size(config: RunConfig, rows: dict[str, int]) -> Size:
     texts, ctr = _texts(config, rows), config.ctr
+    kinds = [rows[f"{kind}s"] // config.generation.waves for kind in config.generation.kinds]
+    compared = sum(min(of_kind, config.comparison.rows_per_kind) for of_kind in kinds)
     return Size(
         rows["interactions"],
         texts,
         texts * config.generation.max_new_tokens,
-        config.comparison.rows_per_kind * len(config.generation.kinds) * config.comparison.repeats,
+        compared * config.comparison.repeats,
         rows["interactions"] * len(ctr.models) * ctr.seeds,
     )
 

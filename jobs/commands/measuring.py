@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from jobs import cli
-from jobs.commands.options import AsJson, Config, Settings, asked
-from jobs.commands.running import finish, run_job
+from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
+from jobs.commands.running import run_job, run_many, show_dry_run
 
 app = typer.Typer()
 
@@ -36,23 +35,27 @@ def bench(
     what: Annotated[What, typer.Argument(help="What is measured.")] = "decoding",
     config: _OWN = None,
     settings: Settings = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Speed, against targets: of decoding, refreshes, fan-out, lists, stages; what drafts bring."""
     module, own = _MODULES[what]
-    run_job(f"bench {what}", module, asked(config or own, settings), as_json)
+    on = asked(config or own, settings, limit, as_json)
+    if dry_run:
+        show_dry_run(lambda _: [module], on, as_json)
+    run_job(f"bench {what}", module, on, as_json)
 
 
-@app.command(rich_help_panel=MEASURING, epilog="Example: laser auc")
+@app.command(rich_help_panel=MEASURING, epilog="Example: laser auc --set ctr.seeds=3")
 def auc(
-    config: Config = Path("conf/auc.yaml"), settings: Settings = None, as_json: AsJson = False
+    config: Config = Path("conf/auc.yaml"),
+    settings: Settings = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
 ) -> None:
     """What knowledge is worth, framework by framework, on all of MovieLens-100K (hours)."""
-    on = asked(config, settings)
+    on = asked(config, settings, limit, as_json)
+    from jobs.check_auc import check
 
-    def work() -> cli.Ended:
-        from jobs.check_auc import check
-
-        return check(*on)
-
-    finish("auc", work, on, as_json)
+    run_many("auc", lambda: check(*on), as_json)

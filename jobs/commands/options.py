@@ -1,12 +1,13 @@
 """The options that commands share, and what a shell completes them to."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from jobs.cli import read_config
+from jobs.cli import Ended, located, read_config, refused
 from pipeline.config import RunConfig
 from pipeline.config_schema import dotted_keys
 from pipeline.errors import UserError
@@ -65,21 +66,38 @@ class Asked(NamedTuple):
     overrides: list[str]
 
 
-def asked(config: Path, settings: list[str] | None, limit: int | None = None) -> Asked:
+def asked(
+    config: Path, settings: list[str] | None, limit: int | None = None, as_json: bool = False
+) -> Asked:
     """What a command is to work on; a trial of `limit` users and items has a folder of its own."""
-    overrides = settings or []
-    path = config.expanduser()
-    path = path.resolve() if path.exists() else path  # jobs change to the project's root
+    path, overrides = located(config), settings or []
     if limit is None:
         return Asked(path, overrides)
     try:
         given = read_config(path, overrides)
     except UserError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
+        refuse(error, as_json)
     most = {
         f"catalog.max_{name}": min(limit, getattr(given.catalog, f"max_{name}") or limit)
         for name in ("users", "items")
     }
     trial = {"run": f"{given.run}-limit-{limit}", **most}
     return Asked(path, [*overrides, *(f"{key}={value}" for key, value in trial.items())])
+
+
+def refuse(error: UserError, as_json: bool = False) -> NoReturn:
+    """End a command before its work, with the exit code of an error."""
+    ended = refused(error)
+    if as_json:
+        print_json(as_facts(ended))
+    raise typer.Exit(ended.code)
+
+
+def as_facts(ended: Ended) -> dict[str, Any]:
+    """What is told of a command that was refused, in the words of all outcomes."""
+    return {"exit_code": ended.code, "error": ended.error or None}
+
+
+def print_json(facts: Mapping[str, Any]) -> None:
+    """One line of strict JSON."""
+    print(json.dumps(facts, ensure_ascii=False, allow_nan=False))

@@ -1,21 +1,18 @@
 """How a command ended, as one JSON object for a scheduler or a notebook."""
 
 import time
-from pathlib import Path
 from typing import Any
 
-from jobs.cli import Ended, read_config
-from jobs.commands.options import Asked
-from pipeline.errors import UserError
+from jobs.cli import Ended
+from pipeline.mirrored_files import MirroredFiles
 from pipeline.run_files import MANIFEST
-from pipeline.runs import open_run
 from pipeline.store import Store
 
 
-def outcome(command: str, ended: Ended, on: Asked, began: float) -> dict[str, Any]:
+def outcome(command: str, ended: Ended, store: Store | None, began: float) -> dict[str, Any]:
     """Exit code, error, and every dataset of the run with whether it was made since `began`.
 
-    `began` is in seconds since 1970.
+    `store` is None where no run was begun; `began` is in seconds since 1970.
     """
     told: dict[str, Any] = {
         "command": command,
@@ -23,18 +20,15 @@ def outcome(command: str, ended: Ended, on: Asked, began: float) -> dict[str, An
         "error": ended.error or None,
         "seconds": round(time.time() - began, 1),
     }
-    try:
-        config = read_config(*on)
-        store = open_run(config.artifacts, config.run)
-        datasets = _datasets(store, began) if store.files.exists() else []
-    except UserError:  # it is what `error` says
+    if store is None:
         return told
-    return told | {"run": config.run, "folder": store.files.address, "datasets": datasets}
+    run, folder = store.root.name, store.files.address
+    return told | {"run": run, "folder": folder, "datasets": _datasets(store, began)}
 
 
 def _datasets(store: Store, began: float) -> list[dict[str, Any]]:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))
-    found = [store.manifest(name) for name in _names(store.root)]
+    found = [store.manifest(name) for name in _names(store)]
     return [
         {
             "dataset": manifest.dataset,
@@ -49,7 +43,11 @@ def _datasets(store: Store, began: float) -> list[dict[str, Any]]:
     ]
 
 
-def _names(root: Path) -> list[str]:
-    """Datasets in a folder, at any depth, but for those set aside."""
-    folders = [file.parent.relative_to(root) for file in root.rglob(MANIFEST)]
-    return sorted(str(one) for one in folders if one.parts[0] != "superseded")
+def _names(store: Store) -> list[str]:
+    """Datasets of a run, at any depth, but for those set aside."""
+    if isinstance(store.files, MirroredFiles):
+        files = list(store.files.mirror.files())
+    else:
+        files = [str(path.relative_to(store.root)) for path in store.root.rglob(MANIFEST)]
+    folders = [file.removesuffix(f"/{MANIFEST}") for file in files if file.endswith(f"/{MANIFEST}")]
+    return sorted(name for name in folders if not name.startswith("superseded/"))

@@ -1,6 +1,6 @@
 """What a command does: run a job or look at a run, tell how it went, and exit with its code."""
 
-import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,76 +11,84 @@ from typing import Any, NoReturn
 import typer
 
 from jobs import cli
-from jobs.commands.options import Asked
+from jobs.commands.options import Asked, as_facts, print_json
 from jobs.commands.outcome import outcome
 from pipeline.config import RunConfig
 from pipeline.store import Store
 
+log = logging.getLogger("jobs")
+
 Stages = Callable[[RunConfig], Sequence[str]]  # the jobs that a command consists of, in order
+View = Callable[[RunConfig, Store], tuple[Mapping[str, Any], Iterable[str], int]]
 
 
 def run_job(command: str, module: str, on: Asked, as_json: bool) -> NoReturn:
-    """Run `jobs.<module>`, which is imported once the config has been read and found good."""
+    """Run `jobs.<module>`, which is imported once the config has been read and found good.
+
+    With `as_json` the outcome is all that stdout gets.
+    """
+    stores: list[Store] = []
 
     def job(config: RunConfig, store: Store) -> None:
+        stores.append(store)
         import_module(f"jobs.{module}").run(config, store)
 
-    finish(command, lambda: cli.execute(job, *on), on, as_json)
+    if not as_json:
+        raise typer.Exit(cli.execute(job, *on).code)
+    began = time.time()
+    with redirect_stdout(sys.stderr):
+        ended = _whatever_comes(lambda: cli.execute(job, *on))
+    print_json(outcome(command, ended, stores[0] if stores else None, began))
+    raise typer.Exit(ended.code)
 
 
-def finish(
-    command: str,
-    work: Callable[[], cli.Ended],
-    on: Asked,
-    as_json: bool,
-) -> NoReturn:
-    """Do the work, and exit with its code; with `as_json` its outcome is all that stdout gets."""
+def run_many(command: str, work: Callable[[], cli.Ended], as_json: bool) -> NoReturn:
+    """Do work that consists of several runs."""
     if not as_json:
         raise typer.Exit(work().code)
     began = time.time()
     with redirect_stdout(sys.stderr):
-        ended = work()
-    print_json(outcome(command, ended, on, began))
+        ended = _whatever_comes(work)
+    print_json(outcome(command, ended, None, began))
     raise typer.Exit(ended.code)
 
 
 def show_dry_run(stages: Stages, on: Asked, as_json: bool) -> NoReturn:
     """Say what a command would do, and exit."""
-    from jobs.commands.dry_run import dry_run, lines  # loads what stages load: seconds
 
-    def view(config: RunConfig, store: Store) -> int:
-        told = dry_run(config, store, stages(config))
-        tell(told, lines(told), as_json)
-        return 0
+    def view(config: RunConfig, store: Store) -> tuple[Mapping[str, Any], Iterable[str], int]:
+        from jobs.commands.dry_run import dry_run, lines  # loads what stages load: seconds
 
-    raise typer.Exit(cli.show(view, *on, must_exist=False).code)
+        facts = dry_run(config, store, stages(config))
+        return facts, lines(facts), facts["exit_code"]
+
+    look(view, on, as_json, must_exist=False)
 
 
-def look(
-    view: Callable[[RunConfig, Store], tuple[Mapping[str, Any], Iterable[str], int]],
-    on: Asked,
-    as_json: bool,
-    must_exist: bool = True,
-) -> NoReturn:
+def look(view: View, on: Asked, as_json: bool, must_exist: bool = True) -> NoReturn:
     """Show facts of a run, or the lines that tell them, and exit with the code of the view."""
+    seen: list[Mapping[str, Any]] = []
 
     def shown(config: RunConfig, store: Store) -> int:
         facts, lines, code = view(config, store)
-        tell(facts, lines, as_json)
+        seen.append(facts)
+        if not as_json:
+            for line in lines:
+                print(line)
         return code
 
-    raise typer.Exit(cli.show(shown, *on, must_exist).code)
+    if not as_json:
+        raise typer.Exit(cli.show(shown, *on, must_exist).code)
+    with redirect_stdout(sys.stderr):
+        ended = _whatever_comes(lambda: cli.show(shown, *on, must_exist))
+    print_json(seen[0] if seen else as_facts(ended))
+    raise typer.Exit(ended.code)
 
 
-def tell(facts: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
-    """Print one or the other."""
-    if as_json:
-        print_json(facts)
-    else:
-        for line in lines:
-            print(line)
-
-
-def print_json(facts: Mapping[str, Any]) -> None:
-    """One line of strict JSON."""
-    print(json.dumps(facts, ensure_ascii=False, allow_nan=False))
+def _whatever_comes(work: Callable[[], cli.Ended]) -> cli.Ended:
+    """How some work ended; what nobody foresaw is told as well, and is no end without JSON."""
+    try:
+        return work()
+    except Exception as error:
+        log.exception("unforeseen failure")
+        return cli.Ended(1, repr(error))

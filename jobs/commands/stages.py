@@ -126,13 +126,6 @@ COMMANDS = (
         "laser export-drafts --config conf/bookshop.yaml",
     ),
     Command(
-        "log",
-        "log_run",
-        OTHERS,
-        "Headline, config and report to MLflow; `laser run` does it last where it is configured.",
-        "laser log --set mlflow.tracking_uri=http://tracking:5000",
-    ),
-    Command(
         "semantic-ids",
         "assign_semantic_ids",
         LISTS,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from jobs.commands.options import refuse
 from pipeline.errors import UserError
 
 app = typer.Typer()
@@ -43,8 +44,7 @@ def init(
     try:
         proposal = init_config.init(tables or [], output, run=run, overwrite=force, **named)
     except UserError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
+        refuse(error)
     typer.echo(f"{output} is written; every line says what it was taken from")
     for doubt in proposal.doubts:
         typer.echo(f"  check: {doubt}")

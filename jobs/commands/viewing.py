@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from jobs.commands.options import AsJson, Config, Limit, Settings, asked
-from jobs.commands.running import finish, look, print_json
+from jobs.commands.options import AsJson, Config, Limit, Settings, asked, print_json, refuse
+from jobs.commands.running import look, run_job
 from pipeline.config import RunConfig
+from pipeline.errors import ConfigError
 from pipeline.store import Store
 
 app = typer.Typer()
@@ -28,7 +28,10 @@ def status(
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """How far a run is: running, dead or done. Ends with 0 if every stage is made, 6 if not."""
+    """How far a run is: running, dead or done. Ends with 0 if every stage is made, 6 if not.
+
+    Whether settings have changed since, `laser run --dry-run` says.
+    """
 
     def view(config: RunConfig, store: Store) -> Told:
         from jobs.show_status import facts_of, lines
@@ -36,7 +39,7 @@ def status(
         facts = facts_of(config, store)
         return facts, lines(facts), facts["exit_code"]
 
-    look(view, asked(config, settings, limit), as_json)
+    look(view, asked(config, settings, limit, as_json), as_json)
 
 
 @app.command(
@@ -61,7 +64,7 @@ def inspect(
         facts = facts_of(config, store, group, text)
         return facts, lines(facts), 0
 
-    look(view, asked(config, settings, limit), as_json)
+    look(view, asked(config, settings, limit, as_json), as_json)
 
 
 @app.command(rich_help_panel=LOOKING, epilog="Example: laser validate --config conf/bookshop.yaml")
@@ -79,7 +82,7 @@ def validate(
         facts = facts_of(config)
         return facts, lines(facts), facts["exit_code"]
 
-    look(view, asked(config, settings, limit), as_json, must_exist=False)
+    look(view, asked(config, settings, limit, as_json), as_json, must_exist=False)
 
 
 @app.command(
@@ -99,12 +102,7 @@ def plan(
     on = asked(config, [*(settings or []), *sized])
     if as_json:
         look(_forecast, on, as_json, must_exist=False)
-    from jobs import cli
-
-    def job(config: RunConfig, store: Store) -> None:
-        import_module("jobs.forecast_cost").run(config, store)
-
-    finish("plan", lambda: cli.execute(job, *on), on, as_json)
+    run_job("plan", "forecast_cost", on, as_json)
 
 
 def _forecast(config: RunConfig, store: Store) -> Told:
@@ -116,12 +114,17 @@ def _forecast(config: RunConfig, store: Store) -> Told:
 @app.command(rich_help_panel=LOOKING, epilog="Example: laser schema --output conf/schema.json")
 def schema(
     output: Annotated[Path | None, typer.Option(help="File to write; else stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """JSON Schema of a config file, by which an editor completes and checks it."""
     from pipeline.config_schema import json_schema
 
-    text = json_schema(RunConfig)
     if output is None:
-        print_json(text)
-    else:
-        output.write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+        return print_json(json_schema(RunConfig))
+    if output.exists() and not force:
+        refuse(ConfigError(f"{output} exists; give another --output, or --force to replace it"))
+    try:
+        output.write_text(json.dumps(json_schema(RunConfig), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        refuse(ConfigError(f"--output {output} cannot be written: {error.strerror}"))
+    return None

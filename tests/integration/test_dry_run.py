@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from jobs import build_catalog, group_entities, train_embeddings
 from jobs.command_line import app
+from jobs.commands.stages import COMMANDS
 from jobs.run_all import STAGES
 
 pytestmark = [pytest.mark.ray, pytest.mark.assets]
@@ -37,6 +38,7 @@ def test_of_a_new_run_every_stage_is_to_be_made_and_no_folder_appears(config_fil
     assert list(states) == list(STAGES)
     assert "up to date" not in states.values()
     assert all(stage["seconds"] > 0 for stage in facts["stages"])
+    assert facts["exit_code"] == 0
     assert not (config_file.parent / "artifacts" / "never").exists()
 
 
@@ -76,6 +78,39 @@ def test_a_run_that_is_done_has_nothing_to_do_and_times_others(config_file, fini
     )
     assert by_stage["generate_knowledge"]["seconds"] == pytest.approx(2 * spent)
     assert files_in(finished.root) == before
+
+
+@pytest.mark.parametrize("command", [one.name for one in COMMANDS])
+def test_no_command_writes_anything_in_a_dry_run(config_file, finished, command):
+    before = files_in(finished.root)
+    done = CliRunner().invoke(app, [command, "--config", str(config_file), "--dry-run", "--json"])
+    assert done.exit_code in (0, 3), done.output  # 3: what a stage reads has not been made
+    assert json.loads(done.stdout)["exit_code"] == done.exit_code
+    assert files_in(finished.root) == before
+
+
+def test_a_missed_threshold_is_told_and_hides_nothing(config_file, finished):
+    words = ["run", "--config", str(config_file), "--dry-run", "--json"]
+    done = CliRunner().invoke(app, [*words, "--set", "ctr.min_auc_gain=0.9"])
+    facts = json.loads(done.stdout)
+    assert done.exit_code == facts["exit_code"] == 5
+    by_stage = {stage["stage"]: stage for stage in facts["stages"]}
+    assert by_stage["check_ctr"]["state"].startswith("up to date; ctr.min_auc_gain is 0.9")
+    assert by_stage["check_ctr"]["is_done"]
+    assert by_stage["measure_quality"]["state"] == "up to date"
+
+
+def test_what_a_run_leaves_out_is_not_to_be_made(config_file, finished):
+    _, states = told(config_file, "--set", "comparison.rows_per_kind=0")
+    assert states["compare_decoding"] == "up to date"
+    assert states["encode_features"] == "up to date"
+
+
+def test_what_a_run_would_refuse_at_once_is_refused(config_file):
+    words = ["run", "--config", str(config_file), "--dry-run", "--json", "--set", "run=never"]
+    done = CliRunner().invoke(app, [*words, "--set", "encoder.path=/nowhere"])
+    assert done.exit_code == 3
+    assert "/nowhere" in json.loads(done.stdout)["error"]
 
 
 def test_tables_that_cannot_be_used_are_refused_as_the_run_would(config_file):

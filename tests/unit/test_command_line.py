@@ -14,9 +14,11 @@ from jobs import cli
 from jobs.command_line import app
 from jobs.commands import running
 from jobs.commands.options import asked, complete_config, complete_setting
+from jobs.commands.planned_store import PlannedStore, WouldWork
 from jobs.commands.stages import COMMANDS
 from pipeline.errors import CheckError
 from pipeline.schemas import MADE_BY, SCHEMAS
+from pipeline.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = typer.main.get_command(app)
@@ -131,6 +133,63 @@ def test_a_wrong_limit_or_config_is_refused_before_anything(config, job):
     assert not (config.parent / "artifacts").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("inspect",),
+        ("validate", "--set", "seed=x"),
+        ("run", "--dry-run", "--set", "seed=x"),
+        ("plan", "--set", "seed=x"),
+        ("run", "--limit", "5", "--set", "seed=x"),
+        ("run", "--set", "artifacts=/proc/none"),
+        ("validate", "--config", "nowhere.yaml"),
+    ],
+)
+def test_whatever_is_refused_json_says_so(config, words):
+    given = () if "--config" in words else ("--config", config)
+    done = called(*words, *given, "--json")
+    told = json.loads(done.stdout)
+    assert done.exit_code == told["exit_code"]
+    assert done.exit_code in (2, 3)
+    assert told["error"]
+
+
+def test_what_nobody_foresaw_is_told_as_json_too(config, monkeypatch):
+    def boom(*_):
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(cli, "execute", boom)
+    done = called("embed", "--config", config, "--json")
+    assert done.exit_code == 1
+    assert "odd" in json.loads(done.stdout)["error"]
+
+
+def test_a_store_that_is_only_looked_at_cannot_be_written(tmp_path):
+    store = Store(tmp_path / "r")
+    store.plan("x", {}).write_json("x.json", {}, 1)
+    planned = PlannedStore(store)
+    assert planned.plan("x", {}).is_done
+    with pytest.raises(WouldWork, match="x: changed: `seed`"):
+        planned.plan("x", {"seed": 2})
+    with pytest.raises(WouldWork, match="y: not made yet"):
+        planned.plan("y", {})
+    with pytest.raises(WouldWork, match="x: is full of errors"):
+        planned.set_aside("x", "is full of errors")
+    for work in (
+        lambda: planned.files.write("a", b""),
+        lambda: planned.files.remove(tmp_path / "r/x/x.json"),
+        lambda: planned.plan("x", {}).write_json("x.json", {}, 2),
+    ):
+        with pytest.raises(WouldWork):
+            work()
+    assert (tmp_path / "r/x/x.json").is_file()
+
+
+def test_logging_to_others_has_no_dry_run(config):
+    assert called("log", "--config", config, "--dry-run").exit_code == 2
+
+
 def test_status_of_no_run_names_those_that_are(config):
     done = called("status", "--config", config)
     assert done.exit_code == 3
@@ -140,6 +199,9 @@ def test_status_of_no_run_names_those_that_are(config):
 def test_the_schema_can_be_kept_in_a_file(tmp_path):
     assert json.loads(called("schema").stdout)["properties"]["run"]
     assert called("schema", "--output", tmp_path / "s.json").exit_code == 0
+    assert called("schema", "--output", tmp_path / "s.json").exit_code == 2  # it stands there
+    assert called("schema", "--output", tmp_path / "s.json", "--force").exit_code == 0
+    assert called("schema", "--output", tmp_path / "no/s.json").exit_code == 2
     assert json.loads((tmp_path / "s.json").read_text())["properties"]["run"]
 
 
