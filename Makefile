@@ -36,7 +36,7 @@ endif
 # A config that names none of the demo's assets runs without fetching them.
 INPUTS := $(INSTALLED) $(if $(shell grep -s '$(ASSETS)' $(call quoted,$(CONFIG))),$(UNPACKED))
 
-.PHONY: help setup assets lock run refresh status catalog embeddings groups knowledge pools inspect \
+.PHONY: help setup assets lock run refresh status validate catalog embeddings groups knowledge pools inspect \
 	features quality semantic-ids recommender align-drafter retriever recommend bench-generative ctr \
 	comparison report export plan plan-profile auc bench bench-refresh bench-scale bench-fan-out sweep \
 	soak test test-faults test-gpu test-peers check fix clean
@@ -69,6 +69,9 @@ refresh: $(INPUTS) ## run RUN over a changed catalog; rows of run PREVIOUS whose
 
 status: $(INPUTS) ## how far a run is, from its folder: running, dead or done
 	@$(LASER) status $(OPTIONS)
+
+validate: $(INPUTS) ## all that a run would stumble over in CONFIG, its tables and its models
+	@$(LASER) validate $(OPTIONS)
 
 catalog: $(INPUTS) ## stage 1: raw files to users, items, interactions
 	$(LASER) catalog $(OPTIONS)
