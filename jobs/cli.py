@@ -29,7 +29,10 @@ from pipeline.errors import ConfigError, DataError, UserError, is_no_room
 from pipeline.runs import open_run
 from pipeline.store import Store
 
-ROOT = Path(__file__).resolve().parent.parent
+# What relative paths in a config mean: the checkout, or the caller's folder if installed elsewhere.
+_CODE = Path(__file__).resolve().parent.parent
+IS_CHECKOUT = (_CODE / "pyproject.toml").is_file()
+ROOT = _CODE if IS_CHECKOUT else Path.cwd()
 PACKAGES = ("pipeline", "retrieval_pools", "features")
 log = logging.getLogger("jobs")
 

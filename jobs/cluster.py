@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.cli import ROOT
+from jobs.cli import IS_CHECKOUT, ROOT
 from jobs.interruption import handlers_kept
 from pipeline.config import ClusterSettings, StageSettings
 from pipeline.errors import ConfigError
@@ -42,6 +42,7 @@ def start_ray(settings: ClusterSettings) -> None:
     is_submitted = _SUBMITTED in os.environ
     address = settings.address or ("auto" if is_submitted else None)
     local = address is None
+    sends_code = IS_CHECKOUT and not local and not is_submitted  # a wheel is installed there too
     log.info("starting Ray on this machine" if local else f"joining Ray at {address}")
     with handlers_kept():
         ray.init(
@@ -50,7 +51,7 @@ def start_ray(settings: ClusterSettings) -> None:
             object_store_memory=settings.object_store_mb * 2**20 if local else None,
             logging_level=logging.ERROR,
             log_to_driver=False,
-            runtime_env=None if local or is_submitted else dict(_CODE),
+            runtime_env=dict(_CODE) if sends_code else None,
         )
 
 
