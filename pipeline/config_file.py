@@ -38,7 +38,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         tree = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # no UTF-8, a 31st of June
         raise ConfigError(without_secrets(f"{path} is not valid YAML: {error}")) from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
@@ -89,7 +89,7 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
         node = child
     try:
         node[keys[-1]] = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         message = without_secrets(f"--set {override}: the value is not valid YAML: {error}")
         raise ConfigError(message) from None
 

@@ -9,6 +9,8 @@ those of the frameworks.
 """
 
 import difflib
+import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -44,6 +46,9 @@ _EXAMPLES: Mapping[Kind, tuple[dict[str, Any], ...]] = {
         {"title": "", "attributes": []},
     ),
 }
+
+
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")  # where Python shows an object that it has no words for
 
 
 class _Words(Settings):
@@ -92,19 +97,39 @@ def _check(templates: Templates, kind: Kind) -> None:
     """Refuse a template that some entity could not be asked about with."""
     text = templates.user if kind == "user" else templates.item
     file = templates.file(kind)
-    try:
-        tree = ENVIRONMENT.parse(text, filename=file)
-        templates.compiled(kind)
-    except TemplateSyntaxError as error:
-        raise ConfigError(f"{file}, line {error.lineno}: {error.message}") from None
+    tree = _parsed(templates, kind)
     _require_no_other_file(tree, file)
     _require_known_names(tree, kind, file)
     for domain in (*templates.domains, _OTHER_DOMAIN):
-        if not all(asked.strip() for asked in _tried(templates, kind, domain)):
+        tried = _tried(templates, kind, domain)
+        if found := next(filter(None, map(_ADDRESS.search, tried)), None):
+            raise ConfigError(
+                f"{file}: it writes {found[0]!r} into a prompt, a place in memory that is another "
+                "in every run; did you forget `| join(', ')` or a pair of parentheses?"
+            )
+        if not all(asked.strip() for asked in tried):
             raise ConfigError(
                 f"{file}, line {_first_line(text)}: it makes an empty prompt of some {kind}s, for "
                 f"the domain {domain}; write what to ask also where nothing is known"
             )
+
+
+def _parsed(templates: Templates, kind: Kind) -> nodes.Template:
+    """A template as it was read.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    file = templates.file(kind)
+    try:
+        templates.compiled(kind)
+        return ENVIRONMENT.parse(
+            templates.user if kind == "user" else templates.item, filename=file
+        )
+    except TemplateSyntaxError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: {error.message}") from None
+    except (RecursionError, MemoryError, SyntaxError):  # of the compilers of Jinja and Python
+        raise ConfigError(f"{file}: an expression is nested too deep; write it in steps") from None
 
 
 def _require_no_other_file(tree: nodes.Template, file: str) -> None:
@@ -150,6 +175,8 @@ def _read_domains(path: Path) -> tuple[Domain, dict[str, Domain]]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that there is not, say
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
     try:
         found = _Domains.model_validate(tree)
     except ValidationError as error:
@@ -159,6 +186,10 @@ def _read_domains(path: Path) -> tuple[Domain, dict[str, Domain]]:
         ]
         raise ConfigError(f"{path}: {'; '.join(problems)}; see conf/prompts/kar/") from None
     domains = {name.lower(): _domain(words) for name, words in found.domains.items()}
+    if len(domains) < len(found.domains):
+        names = Counter(name.lower() for name in found.domains)
+        twice = ", ".join(name for name, times in names.items() if times > 1)
+        raise ConfigError(f"{path}: domains: {twice} is spelled in two ways; keep one of them")
     return _domain(found.general), domains
 
 

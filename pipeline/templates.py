@@ -10,18 +10,31 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from jinja2 import StrictUndefined, Template
+from jinja2 import StrictUndefined, Template, Undefined, pass_context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+@pass_context  # or jinja would call it for constants when it compiles, where no line is known
+def _printed(_: Any, value: Any) -> Any:
+    """What stands in double braces: a word or a number, and nothing that only Python can show."""
+    if isinstance(value, str | int | float | Undefined):  # the last has an error of its own
+        return value
+    raise TypeError(
+        f"what is to be written is no text but a {type(value).__name__}; did you forget "
+        "`| join(', ')` or a pair of parentheses?"
+    )
+
 
 # What is rendered twice must be the same twice, so nothing random is to be had.
 ENVIRONMENT = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_printed
 )
 del ENVIRONMENT.filters["random"], ENVIRONMENT.globals["lipsum"]
 
-_HEAD = re.compile(r"\A(?:\{#.*?#\}\n?)+", re.DOTALL)  # comments before any wording
+# Comments before any wording, but for one that says what becomes of the blanks behind it.
+_HEAD = re.compile(r"\A(?:\{#(?:(?!#\}).)*(?<![-+])#\}\n?)+", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,7 @@ def test_the_last_of_two_overrides_wins_over_the_file(load):
         ("catalog..path=x", "--set takes section.key=value"),
         ("run.name=x", "--set run.name=x: run is a value, not a section"),
         ("seed=[1", "--set seed=[1: the value is not valid YAML"),
+        ("seed=2001-02-31", "--set seed=2001-02-31: the value is not valid YAML: day is out"),
     ],
 )
 def test_a_bad_override_is_named(complaint, override, complaint_part):
@@ -226,6 +227,8 @@ def test_a_bad_override_is_named(complaint, override, complaint_part):
     ("text", "complaint_part"),
     [
         ("a: b: c", "run.yaml is not valid YAML"),
+        ("run: 2001-02-31", "run.yaml is not valid YAML: day is out"),
+        ("run: " + "[" * 9000, "run.yaml is not valid YAML: maximum recursion"),
         ("- 1", "must hold a mapping of sections, not list"),
         ("", "must hold a mapping of sections, not NoneType"),
         ("1: 2", "Keys should be strings"),

@@ -70,6 +70,30 @@ def test_a_comment_at_the_top_and_the_marks_of_an_editor_are_no_wording(own):
     assert asked.startswith("Analyze a user's ax preferences.")
 
 
+def rendered(text):
+    templates = Templates("Ask.", text, {}, Domain("user"))
+    return templates.hash, templates.compiled("item").render()
+
+
+@pytest.mark.parametrize(
+    "head", ["{# a -#}", "{# a +#}", "{#- a -#}", "{#\n#}\n{# a -#}", "{# a #}"]
+)
+@pytest.mark.parametrize("blanks", ["\n\n  ", "\n", " "])
+def test_wording_of_one_hash_reads_the_same(head, blanks):
+    """A comment may take the blanks behind it away, or keep a line end that others take."""
+    plain = rendered(f"{{# note #}}{blanks}Ask. {{# b #}} more")
+    other = rendered(f"{head}{blanks}Ask. {{# b #}} more")
+    assert plain[0] != other[0] or plain[1] == other[1]
+    assert (plain == other) == (head == "{# a #}")
+
+
+def test_words_and_numbers_are_written_as_they_are(own):
+    for text in ("{{ 1 }} {{ 0.5 }} {{ true }} {{ title | length }}", "{{ title | upper | e }}"):
+        shutil.copy(PROMPTS / "kar" / "item.jinja", own)
+        edit(own, "item.jinja", "{{ factors }}", text)
+        load_templates(own)
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
@@ -126,6 +150,23 @@ def test_another_wording_has_another_hash(own, file, old, new):
             "{% for n in range(10**9) %}{% endfor %}",
             "line 5: .*ange",
         ),
+        (
+            "item.jinja",
+            "{{ factors }}",
+            "{{ attributes | map('upper') }}",
+            "line 5: .*forget `. join",
+        ),
+        ("item.jinja", "{{ factors }}", "{{ title.upper }}", "line 5: .* of parentheses"),
+        ("item.jinja", "{{ factors }}", "{{ attributes }}", "line 5: .* no text but a list"),
+        ("item.jinja", "{{ factors }}", "{{ [1, 2] }}", "line 5: .* no text but a list"),
+        ("item.jinja", "{{ factors }}", "{{ none }}", "line 5: .* no text but a NoneType"),
+        ("item.jinja", "{{ factors }}", "{{ title.upper ~ '.' }}", "it writes 'at 0x.* in memory"),
+        ("item.jinja", "{{ factors }}", "{{" + "(" * 3000 + "1" + ")" * 3000 + "}}", ".* too deep"),
+        ("domains.yaml", "person: viewer", "person: 2001-02-31", "not valid YAML: day"),
+        ("domains.yaml", "person: viewer", "person: !!int x", "not valid YAML: invalid literal"),
+        ("domains.yaml", "person: viewer", "person: \a", "not valid YAML: .* not allowed"),
+        ("domains.yaml", "person: viewer", "person: " + "[" * 9000, "not valid YAML: .*recursion"),
+        ("domains.yaml", "  movie:", "  Movie:\n    person: fan\n  movie:", "domains: movie is sp"),
         ("domains.yaml", "person: viewer", "person: [viewer", "line .*: not valid YAML"),
         (
             "domains.yaml",
