@@ -16,11 +16,12 @@ import numpy as np
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
 from pipeline.hub import unreachable
+from pipeline.weight_files import LOADED, is_weights
 
 log = logging.getLogger(__name__)
 
-_WEIGHTS = (".safetensors", ".bin")
-_DECIDING = (*_WEIGHTS, ".json", ".txt", ".model")  # weights, modules, pooling and vocabulary
+# Weights, modules, pooling and vocabulary.
+_DECIDING = (".safetensors", ".bin", ".json", ".txt", ".model")
 _OTHER_FRAMEWORKS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
 
 
@@ -65,8 +66,8 @@ def require_weights(folder: Path) -> None:
     Raises:
         ModelError: it holds no weights.
     """
-    if not any(file.suffix in _WEIGHTS for file in folder.rglob("*")):
-        raise ModelError(f"{folder} holds no weights ({' or '.join(_WEIGHTS)}); fetch the model")
+    if not any(map(is_weights, folder.rglob("*"))):
+        raise ModelError(f"{folder} holds no weights ({' or '.join(LOADED)}); fetch the model")
 
 
 def require_positions(folder: Path, max_tokens: int) -> None:

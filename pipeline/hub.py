@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import ModelError
-
-WEIGHTS = ("*.safetensors", "*.bin")
+from pipeline.weight_files import holds_weights, missing_shards
 
 
 def unreachable(path: str, section: str, error: BaseException) -> ModelError:
@@ -18,7 +17,7 @@ def unreachable(path: str, section: str, error: BaseException) -> ModelError:
 
 
 def require_reachable_weights(path: str, section: str) -> None:
-    """Check that the weights of a hub name are in this machine's cache, or can be fetched.
+    """Check that all weights of a hub name are in this machine's cache, or can be fetched.
 
     Raises:
         ModelError: neither, and the first to find out would be a worker, hours from now.
@@ -27,7 +26,8 @@ def require_reachable_weights(path: str, section: str) -> None:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        if holds_weights(Path(snapshot_download(path, local_files_only=True))):
+        cached = Path(snapshot_download(path, local_files_only=True))
+        if holds_weights(cached) and not missing_shards(cached):
             return
     except (LocalEntryNotFoundError, HFValidationError):
         pass
@@ -35,11 +35,6 @@ def require_reachable_weights(path: str, section: str) -> None:
         HfApi().model_info(path, timeout=30.0)
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise unreachable(path, section, error) from error
-
-
-def holds_weights(folder: Path) -> bool:
-    """Whether a folder holds weights in a format of the hub."""
-    return any(any(folder.glob(pattern)) for pattern in WEIGHTS)
 
 
 def _reason(path: str, section: str, error: BaseException) -> str:

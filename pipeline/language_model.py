@@ -22,10 +22,11 @@ from pipeline.engine.compatibility import require_length, sliding_windows
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
 from pipeline.gguf_cache import converted_folder, is_converted
-from pipeline.hub import WEIGHTS, require_reachable_weights, unreachable
+from pipeline.hub import require_reachable_weights, unreachable
 from pipeline.locations import is_remote
 from pipeline.model_folder import require_model_folder
 from pipeline.token_identity import tokenizer_fingerprint
+from pipeline.weight_files import WEIGHTS
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,14 @@
 """What a folder with a language model must hold, told from the names of its files."""
 
-import json
+from fnmatch import fnmatch
 from pathlib import Path
 
 from pipeline.errors import ModelError
-from pipeline.hub import WEIGHTS, holds_weights
+from pipeline.weight_files import LOADED, holds_weights, missing_shards
 
-# A tokenizer of any kind has such a file.
+# A tokenizer of any kind has such a file, and others beside it that are none without it.
 _TOKENIZER = ("*token*", "*vocab*", "*.model", "*.tiktoken", "tekken.json")
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.py")
 
 
 def require_model_folder(folder: Path, section: str) -> None:
@@ -19,29 +19,22 @@ def require_model_folder(folder: Path, section: str) -> None:
     """
     if not holds_weights(folder):
         raise ModelError(
-            f"{section}.path: {folder} holds no weights ({', '.join(WEIGHTS)}); for a GGUF file "
+            f"{section}.path: {folder} holds no weights ({', '.join(LOADED)}); for a GGUF file "
             f"set {section}.gguf_file"
         )
-    if missing := _missing_shards(folder):
+    if missing := missing_shards(folder):
         raise ModelError(
             f"{section}.path: {folder} lacks {len(missing)} files of its weights, e.g. "
             f"{missing[0]}; fetch them"
         )
-    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER):
+    if not any(_is_tokenizer(file.name) for file in folder.iterdir()):
         raise ModelError(
             f"{section}.path: {folder} holds no tokenizer (tokenizer.json or the like); copy the "
             "files of the one that the model was trained with"
         )
 
 
-def _missing_shards(folder: Path) -> list[str]:
-    """Files of weights that an index names and that are not there."""
-    for name in _INDEXES:
-        if not (folder / name).is_file():
-            continue
-        try:
-            named = set(json.loads((folder / name).read_text("utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ModelError(f"{folder / name} is damaged ({error}); fetch it again") from error
-        return sorted(file for file in named if not (folder / file).is_file())
-    return []
+def _is_tokenizer(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in _TOKENIZER) and not any(
+        fnmatch(name, pattern) for pattern in _BESIDE
+    )

@@ -24,10 +24,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from features.encoder import TextEncoder
+from features.encoder import TextEncoder, require_weights
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
-from pipeline.hub import unreachable
+from pipeline.hub import require_reachable_weights, unreachable
 from pipeline.language_model import (
     check_language_model,
     load_model,
@@ -119,6 +119,28 @@ def test_a_folder_without_a_tokenizer_is_refused_before_any_work(llm, tmp_path):
         require_model_files(settings_of(folder), "drafts.model")
 
 
+@pytest.mark.parametrize(
+    "left", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokens.py"]
+)
+def test_what_lies_beside_a_tokenizer_is_none(llm, tmp_path, left):
+    folder = shutil.copytree(llm, tmp_path / "model")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    (folder / left).write_text("{}")
+    with pytest.raises(ModelError, match="holds no tokenizer"):
+        require_model_files(settings_of(folder), "language_model")
+
+
+@pytest.mark.parametrize("left", ["training_args.bin", "optimizer.bin", "scheduler.bin"])
+def test_what_a_trainer_leaves_is_no_model(llm, tmp_path, left):
+    folder = shutil.copytree(llm, tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / left)
+    with pytest.raises(ModelError, match="holds no weights"):
+        require_model_files(settings_of(folder), "language_model")
+    with pytest.raises(ModelError, match="holds no weights"):
+        require_weights(folder)
+
+
 def test_a_base_model_without_a_chat_template_gets_the_bare_prompt(llm, caplog):
     """It has no token to pad with either, which nothing here needs."""
     with caplog.at_level("INFO"):
@@ -153,7 +175,7 @@ from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
 from pipeline.language_model import load_model, load_tokenizer, require_model_files
 found = {}
-for name in ("tiny/llm", "tiny/shards", "tiny/configured", "tiny/none"):
+for name in ("tiny/llm", "tiny/shards", "tiny/part", "tiny/configured", "tiny/none"):
     settings = LanguageModelSettings(path=name, device="cpu")
     try:
         require_model_files(settings, "language_model")
@@ -179,6 +201,7 @@ def test_names_of_the_hub_that_are_in_the_cache_need_no_network(llm, shards, tmp
 
     cached("tiny/llm", llm)
     cached("tiny/shards", shards)
+    max(cached("tiny/part", shards).glob("*.safetensors")).unlink()  # as after a broken download
     (cached("tiny/configured", llm) / "model.safetensors").unlink()  # as after a look at it only
     cached("tiny/encoder", save_encoder(tmp_path / "encoder"))
     done = subprocess.run(
@@ -195,12 +218,31 @@ def test_names_of_the_hub_that_are_in_the_cache_need_no_network(llm, shards, tmp
     assert found["tiny/llm"][1] == [VOCAB["A"], VOCAB["b"]]
     assert found["tiny/encoder"] == [1, 16]
     for name, section in {
+        "tiny/part": "language_model.path 'tiny/part'",
         "tiny/configured": "language_model.path 'tiny/configured'",
         "tiny/none": "language_model.path 'tiny/none'",
         "no encoder": "encoder.path 'tiny/none'",
     }.items():
         assert found[name].startswith(f"{section} is no folder, and not in the hub's cache")
         assert "HF_HUB_OFFLINE" in found[name]
+
+
+def test_a_cached_model_without_all_of_its_shards_has_to_be_fetched(shards, tmp_path, monkeypatch):
+    asked = []
+
+    def ask(*_, **__):
+        asked.append(1)
+        raise ConnectionError
+
+    folder = shutil.copytree(shards, tmp_path / "snapshot")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(folder))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    require_reachable_weights("tiny/part", "language_model")
+    assert asked == []
+    max(folder.glob("*.safetensors")).unlink()
+    with pytest.raises(ModelError, match="the hub does not answer"):
+        require_reachable_weights("tiny/part", "language_model")
 
 
 def raised_by_transformers(cause):
