@@ -206,13 +206,14 @@ def _settings(additional: Any) -> tuple[Path, float]:
         not isinstance(given, Mapping)
         or not isinstance(given.get("drafts"), str)
         or not set(given) <= {"drafts", "floor"}
-        or not 0.0 < given.get("floor", _FLOOR) < 1.0
+        or type(floor := given.get("floor", _FLOOR)) not in (int, float)
+        or not 0.0 < floor < 1.0
     ):
         raise ConfigError(
             f'additional_config must hold "{SECTION}": {{"drafts": <folder of export_drafts>}}, '
-            f'and may add "floor", above 0 and below 1; it holds {given!r}'
+            f'and may add "floor", a number above 0 and below 1; it holds {given!r}'
         )
-    return Path(given["drafts"]), float(given.get("floor", _FLOOR))
+    return Path(given["drafts"]), float(floor)
 
 
 def _load_tokenizer(name: str) -> Any:

@@ -265,7 +265,11 @@ def test_drafts_for_another_vocabulary_are_refused(make, drafts):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"drafts": 7}, {"floor": 0.0}, {"floor": 1.0}, {"pool": "elsewhere"}]
+    "settings",
+    [
+        *({"drafts": 7}, {"pool": "elsewhere"}),
+        *({"floor": floor} for floor in (0.0, 1.0, "0.1", None, [0.1], True, float("nan"))),
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(make, settings):
     with pytest.raises(ConfigError, match=r'must hold "laser": \{"drafts": <folder'):
