@@ -187,7 +187,8 @@ class ClusterSettings(Settings):
 class MlflowSettings(Settings):
     """Where a whole run tells its headline, config and report; needs the extra `mlflow`."""
 
-    # Of a server, file:<folder> or sqlite:///<file>; None: nowhere.
+    # Of a server, or file:<folder>; a database such as sqlite:///<file> takes the whole MLflow, as
+    # `pip install 'mlflow>=3'` brings it. None: nowhere.
     tracking_uri: Annotated[str | None, AfterValidator(without_password)] = None
     experiment: Annotated[str, Field(min_length=1)] = "laser-knowledge"  # that runs are filed under
 

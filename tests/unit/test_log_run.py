@@ -42,34 +42,37 @@ def store(tmp_path):
     return store
 
 
-def write_report(store, headline):
+def write_report(store, headline, inputs=(), **others):
+    report = {"headline": headline, "config": config(seed=7).model_dump(mode="json")} | others
+
     def fill(folder):
-        (folder / "report.json").write_text(json.dumps({"headline": headline}))
+        (folder / "report.json").write_text(json.dumps(report))
         (folder / "report.html").write_text("<html>")
 
-    store.plan("report", {}).write_files(fill, 1)
+    store.plan("report", {}, inputs).write_files(fill, 1)
 
 
 class Client:
     """A server that remembers; `broken` names the call that fails."""
 
     def __init__(self):
-        self.experiments, self.runs, self.broken = {}, {}, ""
+        self.experiments, self.runs, self.broken, self.places = {}, {}, "", []
 
     def __call__(self, tracking_uri):
         self.tracking_uri = tracking_uri
         return self
 
     def _may_fail(self, call):
-        if call == self.broken:
-            raise OSError("http://me:secret@tracking:5000 does not answer")
+        if call in self.broken.split():
+            raise OSError(f"http://me:secret@tracking:5000 does not answer ({call})")
 
     def get_experiment_by_name(self, name):
         self._may_fail("experiment")
         number = self.experiments.get(name)
         return number and SimpleNamespace(experiment_id=number)
 
-    def create_experiment(self, name):
+    def create_experiment(self, name, artifact_location=None):
+        self.places.append(artifact_location)
         return self.experiments.setdefault(name, str(len(self.experiments) + 1))
 
     def create_run(self, experiment_id, run_name, tags):
@@ -92,6 +95,7 @@ class Client:
             self.runs[run_id]["files"][path.rpartition("/")[2]] = file.read()
 
     def set_terminated(self, run_id, status):
+        self._may_fail("end")
         self.runs[run_id]["status"] = status
 
 
@@ -114,7 +118,7 @@ def client(monkeypatch):
 
 
 def test_a_run_is_told_with_headline_config_and_report(store, client):
-    log_run.run(config(seed=7), store)
+    log_run.run(config(seed=8), store)  # 7 is the report's
     [run] = client.runs.values()
     assert client.tracking_uri == URI
     assert client.experiments == {"laser-knowledge": run["experiment"]}
@@ -164,6 +168,65 @@ def test_a_server_that_fails_costs_a_warning(store, client, caplog, broken):
     client.broken = ""
     log_run.attempt(config(), store)
     assert list(client.runs.values())[-1]["status"] == "FINISHED"
+
+
+def test_the_first_error_is_told_where_the_server_fails_again(store, client):
+    client.broken = "artifact end"
+    with pytest.raises(DataError, match=r"does not answer \(artifact\)"):
+        log_run.run(config(), store)
+
+
+def test_a_report_is_told_once_to_each_experiment(store, client):
+    for name in ("one", "one", "other"):
+        log_run.run(config(mlflow={"tracking_uri": URI, "experiment": name}), store)
+    assert len(client.runs) == 2
+    assert set(client.experiments) == {"one", "other"}
+
+
+def test_a_report_of_datasets_that_have_changed_is_not_told(store, client, caplog):
+    store.plan("users", {}).write_files(lambda folder: None, 1)
+    write_report(store, HEADLINE, inputs=["users"])
+    log_run.run(config(), store)
+    store.plan("users", {"other": 1}).write_files(lambda folder: None, 1)
+    with pytest.raises(DataError, match=r"made anew since; run `laser report`"):
+        log_run.run(config(), store)
+    log_run.attempt(config(), store)
+    assert "made anew since" in caplog.text
+    assert len(client.runs) == 1
+
+
+def test_settings_that_the_run_was_not_made_with_are_named(store, client):
+    write_report(store, HEADLINE, config_differences=[{"setting": "seed"}, {"setting": "run"}])
+    log_run.run(config(), store)
+    write_report(store, HEADLINE | {"speedup": 2.0}, config=None)  # of an older program
+    log_run.run(config(), store)
+    told, older = client.runs.values()
+    assert told["tags"]["laser.made_with_other"] == "seed, run"
+    assert "laser.made_with_other" not in older["tags"]
+    assert older["params"] == {}
+    assert "config.json" not in older["files"]
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "place"),
+    [("/runs here", "file:///runs%20here/mlflow"), ("s3://bucket/runs", "s3://bucket/runs/mlflow")],
+)
+def test_files_of_a_database_lie_with_the_runs(store, client, monkeypatch, artifacts, place):
+    monkeypatch.setattr(log_run, "find_spec", lambda name: name)
+    log_run.run(config("sqlite:////tmp/mlflow.db", artifacts=artifacts), store)
+    other = {"tracking_uri": URI, "experiment": "of a server"}
+    log_run.run(config(artifacts=artifacts, mlflow=other), store)
+    assert client.places == [place, None]
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///m.db", "postgresql+psycopg2://db/m", "mysql://db/m"])
+def test_a_database_takes_the_whole_mlflow(store, client, monkeypatch, uri):
+    monkeypatch.setattr(log_run, "find_spec", lambda name: name in ("mlflow", "sqlalchemy"))
+    for job in (run_all.run, log_run.run):
+        with pytest.raises(ConfigError, match=r"is a database, .* run `pip install 'mlflow>=3'`"):
+            job(config(uri), store)
+    log_run.require_mlflow(config("file:mlruns"))
+    log_run.require_mlflow(config(URI))
 
 
 def whole_run(config, store, monkeypatch, error=None):
