@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from jobs.decoding_arms import PLAIN, RELAXED, STRICT, TRANSFORMERS, Outcome, rows_unlike
+from features.formats import or_unknown
+from jobs.decoding_arms import PLAIN, RELAXED, STRICT, TRANSFORMERS, Outcome, keys_unlike
 from jobs.waterfall import Step, waterfall
 from pipeline.config import RunConfig
 from pipeline.engine.statistics import PARTS
@@ -15,6 +16,7 @@ from pipeline.engine.statistics import PARTS
 ARMS = (TRANSFORMERS, PLAIN, STRICT, RELAXED)
 
 Outcomes = Mapping[tuple[str, str], list[Outcome]]  # of the repeats, by arm and kind
+ByKind = Mapping[str, list[Outcome]]  # of the repeats of one arm
 
 
 def summary(
@@ -22,7 +24,7 @@ def summary(
 ) -> dict[str, Any]:
     """Every arm of `ARMS` on the rows of each kind, and on all of them."""
     arms = [
-        _arm(arm, kind, *(_over(parts, outcomes, name) for name in (arm, PLAIN)))
+        _arm(arm, kind, _of(parts, outcomes, arm), _of(parts, outcomes, PLAIN))
         for kind, parts in [*((kind, [kind]) for kind in kinds), ("all", kinds)]
         for arm in ARMS
     ]
@@ -36,20 +38,23 @@ def summary(
     }
 
 
-def _arm(arm: str, kind: str, outcomes: list[Outcome], plain: list[Outcome]) -> dict[str, Any]:
+def _arm(arm: str, kind: str, own: ByKind, plain: ByKind) -> dict[str, Any]:
+    """Times and tokens of all repeats; rows are counted once, however often they were repeated."""
+    outcomes = [one for repeats in own.values() for one in repeats]
     seconds = sum(outcome.seconds for outcome in outcomes)
     tokens = sum(outcome.num_tokens for outcome in outcomes)
     statistics = [asdict(outcome.statistics) for outcome in outcomes]
     return {
         "arm": arm,
         "kind": kind,
-        "rows": sum(len(outcome.texts) for outcome in outcomes),
+        "rows": sum(len(repeats[0].texts) for repeats in own.values()),
+        "repeats": max(map(len, own.values())),
         "seconds": seconds,
         "new_tokens": tokens,
         "tokens_per_second": tokens / seconds,
         "tokens_per_forward": tokens / max(sum(outcome.num_passes for outcome in outcomes), 1),
-        "looping_rows": sum(len(outcome.looping) for outcome in outcomes),
-        "rows_unlike_plain": rows_unlike(outcomes, plain),
+        "looping_rows": sum(len(_looping(repeats)) for repeats in own.values()),
+        "rows_unlike_plain": sum(len(keys_unlike(own[one], plain[one])) for one in own),
         "seconds_by_part": {part: sum(entry[part] for entry in statistics) for part in PARTS},
     }
 
@@ -58,15 +63,20 @@ def speeds_of(
     steps: Sequence[Step], kinds: Sequence[str], outcomes: Outcomes
 ) -> list[dict[str, Any]]:
     """The waterfall of `steps`, on the rows of all `kinds`."""
-    plain = _over(kinds, outcomes, PLAIN)
+    plain = _of(kinds, outcomes, PLAIN)
     names = {step.arm for step in steps}
-    arms = {name: _arm(name, "all", _over(kinds, outcomes, name), plain) for name in names}
+    arms = {name: _arm(name, "all", _of(kinds, outcomes, name), plain) for name in names}
     return waterfall(steps, arms)
 
 
-def _over(kinds: Sequence[str], outcomes: Outcomes, arm: str) -> list[Outcome]:
+def _of(kinds: Sequence[str], outcomes: Outcomes, arm: str) -> ByKind:
     """An arm's outcomes on the rows of several kinds."""
-    return [one for kind in kinds for one in outcomes[arm, kind]]
+    return {kind: outcomes[arm, kind] for kind in kinds}
+
+
+def _looping(repeats: Sequence[Outcome]) -> frozenset[str]:
+    """Keys of the rows of one kind that loop in any of the repeats."""
+    return frozenset[str]().union(*(outcome.looping for outcome in repeats))
 
 
 def lines(comparison: Mapping[str, Any]) -> Iterator[str]:
@@ -80,7 +90,7 @@ def lines(comparison: Mapping[str, Any]) -> Iterator[str]:
     for one in comparison["waterfall"]:
         yield (
             f"{one['step']:<28} {one['tokens_per_second']:6.1f} tokens/s, "
-            f"{one['ratio_to_plain']:.2f} of plain"
+            f"{or_unknown(one['ratio_to_plain'], '.2f')} of plain"
         )
     for one in comparison["divergences"]:
         yield (

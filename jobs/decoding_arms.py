@@ -77,11 +77,17 @@ def loops(text: np.ndarray) -> bool:
 
 
 def rows_unlike(own: Sequence[Outcome], plain: Sequence[Outcome]) -> int:
-    """Rows whose text is another than plain decoding's."""
-    return sum(
-        not np.array_equal(text, other.texts[key])
+    """Rows whose text is another than plain decoding's; one of several outcomes counts in each."""
+    return sum(len(keys_unlike([one], [other])) for one, other in zip(own, plain, strict=True))
+
+
+def keys_unlike(own: Sequence[Outcome], plain: Sequence[Outcome]) -> frozenset[str]:
+    """Keys of the rows whose text is another than plain decoding's in any of several outcomes."""
+    return frozenset(
+        key
         for outcome, other in zip(own, plain, strict=True)
         for key, text in outcome.texts.items()
+        if not np.array_equal(text, other.texts[key])
     )
 
 

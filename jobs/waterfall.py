@@ -1,16 +1,17 @@
-"""From plain decoding to ours, one thing more at a time: what each of them brings.
+"""From plain decoding to ours, step by step: what each of them brings.
 
 The first steps draft a fixed number of tokens and verify them all, as speculative decoding does
 without a draft budget: as a chain, from more and more texts, then as a tree. Then the budget says
-how many drafts pay, and at last the rule is relaxed. Where a model drafts there is less to take
-apart.
+how many drafts pay, and at last the rule is relaxed, if the run relaxes it. Where a model drafts
+there is less to take apart. Sampled texts have no arm: their waterfall ends at the strict rule.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from features.measures import ratio
 from jobs.decoding_arms import PLAIN, RELAXED, STRICT, Arm, engine_arm
 from jobs.wave_names import has_draft_model
 from pipeline.config import RunConfig
@@ -55,18 +56,19 @@ def steps_of(config: RunConfig, has_earlier: bool) -> list[Step]:
     plain = Step("plain", "The model writes one token per forward pass.", PLAIN)
     if has_draft_model(config):
         adds = "A smaller model drafts, as far as that pays for its time."
-        return [plain, Step("draft model", adds, STRICT), _relaxed(config.generation.relaxed)]
+        return [plain, Step("draft model", adds, STRICT), *_relaxations(config, [])]
     known = [name for name in _TEXTS if name in config.drafts.sources]
     known = [name for name in known if name != "previous" or has_earlier]
     chains = [_chain(known[: number + 1], config) for number in range(len(known))]
     adds = f"The {_size(config)} tokens are a tree, with several guesses for the next token."
     tree = [Step("+ tree", adds, "tree", tuple(known))] if known else []
+    instead = f", instead of {_size(config)} always" if known else ""
     adds = (
         f"Of up to {config.engine.draft_nodes} drafts a row, as many are verified as pay for the "
-        "time that they take."
+        f"time that they take{instead}."
     )
     budget = Step("+ draft budget", adds, STRICT)
-    return [plain, *chains, *tree, budget, *_relaxations(config.generation.relaxed, known)]
+    return [plain, *chains, *tree, budget, *_relaxations(config, known)]
 
 
 def _chain(sources: Sequence[str], config: RunConfig) -> Step:
@@ -88,8 +90,11 @@ def _size(config: RunConfig) -> int:
     return min(_SIZE, config.engine.draft_nodes)
 
 
-def _relaxations(settings: RelaxedSettings, sources: Sequence[str]) -> list[Step]:
-    """The relaxed rule; a quality budget comes after the rule that has none."""
+def _relaxations(config: RunConfig, sources: Sequence[str]) -> list[Step]:
+    """The relaxed rule, of a run that relaxes; a quality budget comes after a rule without one."""
+    settings = config.generation.relaxed
+    if config.generation.rule != RELAXED:
+        return []
     if settings.criterion != "budget" or not sources:
         return [_relaxed(settings)]
     first = _relaxed(settings.model_copy(update={"criterion": "top_k_floor"}))
@@ -99,7 +104,11 @@ def _relaxations(settings: RelaxedSettings, sources: Sequence[str]) -> list[Step
         is_budgeted=True,
         is_relaxed=True,
     )
-    return [extra, _relaxed(settings)]
+    budget = _relaxed(settings)
+    return [
+        extra,
+        replace(budget, adds=f"Instead of that rule: {budget.adds[0].lower()}{budget.adds[1:]}"),
+    ]
 
 
 def _relaxed(settings: RelaxedSettings) -> Step:
@@ -157,14 +166,17 @@ def extra_arms(
 def waterfall(
     steps: Sequence[Step], measured: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The steps with their speeds; `measured` has each arm's, of all kinds together."""
+    """The steps with their speeds; `measured` has each arm's, of all kinds together.
+
+    Where plain decoding wrote nothing there is no ratio to it.
+    """
     plain = measured[PLAIN]["tokens_per_second"]
     return [
         {
             "step": step.step,
             "adds": step.adds,
             "tokens_per_second": measured[step.arm]["tokens_per_second"],
-            "ratio_to_plain": measured[step.arm]["tokens_per_second"] / plain,
+            "ratio_to_plain": ratio(measured[step.arm]["tokens_per_second"], plain),
             "tokens_per_forward": measured[step.arm]["tokens_per_forward"],
         }
         for step in steps

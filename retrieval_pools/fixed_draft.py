@@ -13,7 +13,10 @@ class FixedDraft:
     """The most probable nodes of another drafter, always as many, if there are so many."""
 
     def __init__(self, drafter: Drafter, size: int, is_chain: bool) -> None:
-        """Draft `size` nodes of what `drafter` gives, all on one path if they are a chain."""
+        """Draft `size` nodes of what `drafter` gives, all on one path if they are a chain.
+
+        The trees of `drafter` must come in the order of their nodes' survival, as those from pools.
+        """
         self._drafter = drafter
         self._size = size
         self._is_chain = is_chain
@@ -32,12 +35,22 @@ class FixedDraft:
 
 
 def most_probable_path(tree: DraftTree, length: int) -> DraftTree:
-    """From the root on the likeliest child each time, `length` nodes at most."""
-    keep, last = np.zeros(len(tree), bool), ROOT
-    for _ in range(length):
-        children = np.flatnonzero(tree.parents == last)
-        if not len(children):
-            break
-        last = int(children[tree.survival[children].argmax()])
-        keep[last] = True
-    return tree.prefix(keep)
+    """From the root on the likeliest child each time, `length` nodes at most.
+
+    Nodes are in the order of their survival, so the likeliest child is the first that is met, and
+    one look at each node is enough: a chain should cost no more drafting than a tree does.
+    """
+    path, last = [], ROOT
+    for node, parent in enumerate(tree.parents.tolist()):
+        if parent == last:
+            path.append(last := node)
+            if len(path) == length:
+                break
+    places = np.array(path[:length], np.intp)
+    return DraftTree(
+        tree.token_ids[places],
+        np.arange(ROOT, len(places) + ROOT, dtype=np.int32),
+        tree.survival[places],
+        tree.sources[places],
+        tree.buckets[places],
+    )

@@ -1,11 +1,15 @@
 """From plain decoding to ours: which steps there are, and what they are made of."""
 
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from features import draft_figures
 from jobs.compare_decoding import ARMS
+from jobs.comparison_summary import lines
 from jobs.waterfall import Step, steps_of, waterfall
 from pipeline.config import EngineSettings
 from pipeline.config_file import load_config
@@ -39,12 +43,12 @@ def tree_of(parents, survival):
 def config_with():
     demo_config = load_config(DEMO)
 
-    def make(relaxed=None, **drafts):
+    def make(relaxed=None, rule="relaxed", **drafts):
         return demo_config.model_copy(
             update={
                 "drafts": demo_config.drafts.model_copy(update=drafts),
                 "generation": demo_config.generation.model_copy(
-                    update={"relaxed": relaxed or RelaxedSettings()}
+                    update={"relaxed": relaxed or RelaxedSettings(), "rule": rule}
                 ),
             }
         )
@@ -56,7 +60,7 @@ def names_of(steps):
     return [step.step for step in steps]
 
 
-def test_each_step_adds_one_thing(config_with):
+def test_each_step_changes_one_thing(config_with):
     steps = steps_of(config_with(), has_earlier=False)
     assert names_of(steps) == [
         "plain", CHAIN, OWN, GLOBAL, "+ tree", "+ draft budget", RELAXED,
@@ -103,6 +107,24 @@ def test_the_rule_at_the_end_is_the_one_that_is_set(settings, names, config_with
     assert all(step.is_extra and step.is_budgeted for step in last[:-1])
 
 
+@pytest.mark.parametrize("rule", ["strict", "sampled"])
+def test_a_run_that_does_not_relax_has_no_relaxed_step(rule, config_with):
+    budget = RelaxedSettings(criterion="budget")
+    for relaxed in (None, budget):
+        steps = steps_of(config_with(relaxed, rule), has_earlier=False)
+        assert names_of(steps)[-2:] == ["+ tree", "+ draft budget"]
+        assert steps[-1].arm == "strict"
+    assert names_of(steps_of(config_with(rule=rule, source="model"), False)) == [
+        "plain", "draft model",
+    ]  # fmt: skip
+
+
+def test_what_a_step_replaces_is_named(config_with):
+    steps = steps_of(config_with(RelaxedSettings(criterion="budget")), has_earlier=False)
+    assert steps[-3].adds.endswith("pay for the time that they take, instead of 8 always.")
+    assert steps[-1].adds.startswith("Instead of that rule: a drafted token stays also if")
+
+
 def test_where_a_model_drafts_only_arms_of_the_comparison_are_steps(config_with):
     steps = steps_of(config_with(source="model"), has_earlier=False)
     assert names_of(steps) == ["plain", "draft model", RELAXED]
@@ -128,13 +150,52 @@ def test_ratios_are_to_the_plain_step():
     ]  # fmt: skip
 
 
+def test_without_any_plain_token_there_is_no_ratio():
+    steps = [Step("plain", "Plain.", "plain"), Step("+ more", "More.", "x", ("own",))]
+    measured = {
+        arm: {"tokens_per_second": 0.0, "tokens_per_forward": 0.0} for arm in ("x", "plain")
+    }
+    found = waterfall(steps, measured)
+    assert [one["ratio_to_plain"] for one in found] == [None, None]
+    told = list(lines({"arms": [], "waterfall": found, "divergences": []}))
+    assert told[0].endswith("0.0 tokens/s, unknown of plain")
+    assert draft_figures.waterfall(found).count("n/a") >= 2
+
+
 def test_the_path_takes_the_likeliest_child_each_time():
-    tree = tree_of([ROOT, ROOT, 0, 1, 1, 3], [0.3, 0.9, 0.2, 0.5, 0.6, 0.4])
+    tree = tree_of([ROOT, 0, ROOT, 0, 1, 3, 4], [0.9, 0.6, 0.55, 0.5, 0.4, 0.4, 0.3])
     path = most_probable_path(tree, 8)
-    assert path.token_ids.tolist() == [11, 14]
-    assert path.parents.tolist() == [ROOT, 0]
-    assert most_probable_path(tree, 1).token_ids.tolist() == [11]
+    assert path.token_ids.tolist() == [10, 11, 14, 16]
+    assert path.parents.tolist() == [ROOT, 0, 1, 2]
+    assert path.survival.tolist() == pytest.approx([0.9, 0.6, 0.4, 0.3])
+    assert path.buckets.tolist() == [0, 1, 4, 6]
+    assert most_probable_path(tree, 1).token_ids.tolist() == [10]
     assert len(most_probable_path(tree, 0)) == len(most_probable_path(tree_of([], []), 3)) == 0
+
+
+@dataclass
+class Row:
+    request: Request
+    tokens: np.ndarray
+
+
+def seconds_of(drafter, rows):
+    """Of the quickest of many drafts."""
+    times = []
+    for _ in range(300):
+        began = time.perf_counter()
+        drafter.propose(rows, 32)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_a_chain_takes_about_as_long_to_draft_as_a_tree():
+    random = np.random.default_rng(0)
+    texts = random.integers(3, 9, (8, 400)).astype(np.int32)
+    rows = [Row(Request(str(n), text[:300], 200), text) for n, text in enumerate(texts)]
+    pools = PoolDrafter(None, 16, ["own"])
+    chain, tree = (FixedDraft(pools, 8, is_chain) for is_chain in (True, False))
+    assert seconds_of(chain, rows) < 3 * seconds_of(tree, rows)
 
 
 @pytest.mark.parametrize("is_chain", [True, False])
