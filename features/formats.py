@@ -42,9 +42,11 @@ def signed(value: float | None, digits: int = 4) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share: 0.532 -> 53 %, 0.032 -> 3.2 %."""
+    """A share: 0.532 -> 53 %, 0.032 -> 3.2 %; some is not none: 0.0001 -> under 0.1 %."""
     if value is None or not is_number(value):
         return MISSING
+    if 0 < value < 0.0005:
+        return "under 0.1 %"
     return f"{100 * value:.{0 if value == 0 or value >= 0.1 else 1}f} %"
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.knowledge import is_among
+from pipeline.row_batches import Batches, rows_among
 from pipeline.schemas import KINDS
 
 _MAP_POINTS = 1500  # a larger catalog is sampled: the page must stay small
@@ -127,15 +128,21 @@ def embedding_map(embeddings: pa.Table, groups: pa.Table, items: pa.Table) -> di
     }
 
 
-def examples(knowledge: pa.Table, items: pa.Table, per_kind: int = 3) -> list[dict[str, Any]]:
-    """Texts of a few entities of each kind, evenly spaced among all that have one."""
+def examples(
+    knowledge: pa.Table, items: pa.Table, texts: Batches, per_kind: int = 3
+) -> list[dict[str, Any]]:
+    """Texts of a few entities of each kind, evenly spaced among all that have one.
+
+    `texts` reads the rows of `knowledge` with their texts.
+    """
     titles = dict(zip(items["item_id"].to_pylist(), items["title"].to_pylist(), strict=True))
-    written = knowledge.filter(pc.equal(knowledge["error"], ""))
+    is_written = pc.equal(knowledge["error"], "")
     found: list[dict[str, Any]] = []
     for kind in KINDS:
-        rows = written.filter(pc.equal(written["kind"], kind))
-        places = np.unique(np.linspace(0, rows.num_rows - 1, per_kind).astype(np.int64))
-        chosen = rows.take(pa.array(places if rows.num_rows else places[:0]))
+        is_wanted = pc.and_(is_written, pc.equal(knowledge["kind"], kind))
+        rows = np.flatnonzero(is_wanted.to_numpy())
+        spaced = np.linspace(0, len(rows) - 1, min(per_kind, len(rows))).astype(np.int64)
+        chosen = rows_among(texts(["entity_id", "text", "finish_reason"]), rows[spaced])
         found += [
             {
                 "kind": kind,
@@ -144,7 +151,7 @@ def examples(knowledge: pa.Table, items: pa.Table, per_kind: int = 3) -> list[di
                 "text": row["text"],
                 "is_cut": row["finish_reason"] == "length",
             }
-            for row in chosen.select(["entity_id", "text", "finish_reason"]).to_pylist()
+            for row in chosen.to_pylist()
         ]
     return found
 

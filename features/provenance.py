@@ -76,13 +76,15 @@ def stages(
             "knowledge",
             [*passes, *_manifests(store, ["knowledge"])],
             _knowledge_counts(tables["knowledge"], is_refresh(store)),
-        ),
+        )
+        | {"is_whole": _is_whole(passes)},
         _stage(
             "features",
             _manifests(store, ["features"]),
             {words: _count(features, source) for source, words in _VECTORS.items()}
             | _malformed(store),
-        ),
+        )
+        | {"is_whole": _is_whole(_manifests(store, ["features"]))},
         _stage("check", _manifests(store, ["ctr"] if ctr else []), fits) | {"facts": {}},
         _stage("comparison", _manifests(store, ["comparison"] if comparison else []), rows)
         | {"facts": {}},
@@ -187,6 +189,19 @@ def _stage(name: str, manifests: list[Manifest], counts: dict[str, int]) -> dict
         "seconds": sum(manifest.seconds for manifest in manifests) if manifests else None,
         "facts": manifests[-1].facts if manifests else {},
     }
+
+
+def _is_whole(manifests: list[Manifest]) -> bool | None:
+    """Whether datasets took the seconds that their manifests say, or their last tries did.
+
+    Each tells how many of its rows the last try wrote; None if one is of an older program.
+    """
+    known = [manifest.facts.get("steps", manifest.facts) for manifest in manifests]
+    written = [facts.get("rows_written") for facts in known]
+    pairs = list(zip(written, manifests, strict=True))
+    if any(rows is not None and rows < manifest.num_rows for rows, manifest in pairs):
+        return False
+    return None if None in written else True
 
 
 def _manifests(store: Store, names: list[str] | tuple[str, ...]) -> list[Manifest]:

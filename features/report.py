@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,14 @@ from features import acceptance, measures, provenance
 from features.ctr.verdict import outcome
 from features.step_times import step_times
 from pipeline.errors import DataError
+from pipeline.parts import read_batches
+from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
+
+# What is said of the texts, with their length, is in memory for all rows; the texts are not.
+_COLUMNS = {
+    "knowledge": [name for name in KNOWLEDGE.names if name not in ("text", "token_origins")]
+}
 
 
 def summarise(store: Store, previous: str | None = None, no_comparison: str = "") -> dict[str, Any]:
@@ -28,8 +36,11 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
     Raises:
         DataError: a required dataset is missing or damaged.
     """
-    tables = {name: store.read(name) for name in provenance.REQUIRED}
-    knowledge = tables["knowledge"]
+    tables = {name: store.read(name, _COLUMNS.get(name)) for name in provenance.REQUIRED}
+    knowledge, texts = (
+        tables["knowledge"],
+        partial(read_batches, store.parts("knowledge"), KNOWLEDGE),
+    )
     comparison = _read_json(store, "comparison")
     quality = _read_json(store, "quality")
     ctr = _read_json(store, "ctr")
@@ -57,7 +68,7 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         "groups": measures.group_sizes(tables["groups"]),
         "map": measures.embedding_map(tables["embeddings"], tables["groups"], tables["items"]),
         "texts": [_text(text) for text in comparison["texts"]] if comparison else None,
-        "examples": [] if comparison else measures.examples(knowledge, tables["items"]),
+        "examples": [] if comparison else measures.examples(knowledge, tables["items"], texts),
         "quality": quality,
         "ctr": ctr,
         "failures": measures.failures(knowledge, tables["features"]),
@@ -124,7 +135,8 @@ def _headline(
 def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The comparison with ratios to plain decoding, and with sums over both kinds.
 
-    Comparisons did not always count the rows unlike plain decoding's.
+    Comparisons did not always count the rows unlike plain decoding's, and those of older programs
+    count a row once in every repeat.
     """
     arms = [dict(arm) for arm in comparison["arms"]]
     for name in dict.fromkeys(arm["arm"] for arm in arms):
@@ -141,7 +153,9 @@ def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
         | kept
         | {
             "arms": arms,
-            "repeats": settings["comparison"]["repeats"],
+            "repeats": (repeats := settings["comparison"]["repeats"]),
+            "counts_repeats": repeats > 1
+            and not all("repeats" in arm for arm in comparison["arms"]),
             "strict_unlike_plain": strict and strict.get("rows_unlike_plain"),
         }
     )

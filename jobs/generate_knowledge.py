@@ -46,6 +46,7 @@ from pipeline.config import RunConfig
 from pipeline.errors import PartialError
 from pipeline.knowledge import is_among
 from pipeline.refresh import rows_that_hold
+from pipeline.row_batches import Rows
 from pipeline.store import DatasetWriter, Plan, Store
 from pipeline.template_files import late_tasks
 
@@ -120,13 +121,14 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
     knowledge = earlier.read("knowledge")
     rows = rows_that_hold(tasks, knowledge, wanted, config.generation)
     wave = knowledge.schema.get_field_index("wave")  # of this run; all else is as it was written
-    zeros = pa.array(np.zeros(len(rows), np.int32))
-    carried = knowledge.take(pa.array(rows)).set_column(wave, "wave", zeros)
-    writer = plan.open_writer()
+    writer, earlier_rows, totals = plan.open_writer(), Rows(knowledge), []
     writer.clear()
     for start in range(0, max(len(rows), 1), STRETCH):
-        writer.append(carried.slice(start, STRETCH))
-    writer.finish(totals_in(carried))
+        carried = earlier_rows.take(rows[start : start + STRETCH])
+        zeros = pa.array(np.zeros(carried.num_rows, np.int32))
+        writer.append(carried.set_column(wave, "wave", zeros))
+        totals.append(totals_in(carried))
+    writer.finish(sum_of(totals) | {"rows_written": len(rows)})
     new, gone = _count_missing(tasks, knowledge), _count_missing(knowledge, tasks)
     log.info(
         "%s: %d of %d rows of %s hold; to be written: %d new, %d whose prompt or settings changed "

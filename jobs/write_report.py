@@ -10,11 +10,14 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from features import formats
-from features.page.explorer import COLUMNS, ORIGINS, Explorer, pack
+from features.config_differences import config_differences
+from features.frameworks import templates_of
+from features.page.explorer import Explorer, pack
 from features.page.pieces import Decode
 from features.page.render import render
 from features.provenance import OPTIONAL, REQUIRED
@@ -24,6 +27,8 @@ from jobs.left_out import why_no_check, why_no_comparison
 from jobs.wave_names import knowledge_name
 from pipeline.config import RunConfig
 from pipeline.errors import DataError, ModelError
+from pipeline.parts import read_batches
+from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.write_report")
@@ -47,7 +52,8 @@ def run(config: RunConfig, store: Store) -> None:
     previous = config.refresh.previous
     reason = "" if "comparison" in made else why_no_comparison(config, store)
     shown = config.model_dump(mode="json")
-    settings = {"previous": previous, "no_comparison": reason, "config": shown}
+    wording = {"templates": templates_of(config).hash}
+    settings = {"previous": previous, "no_comparison": reason, "config": shown} | wording
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
     page = f"{store.files.address}/report/report.html"
     if plan.is_done:
@@ -55,6 +61,9 @@ def run(config: RunConfig, store: Store) -> None:
         return
     no_check = "" if "ctr" in made else why_no_check(config)
     report = summarise(store, previous, reason) | {"no_check": no_check, "config": shown}
+    report["config_differences"] = config_differences(shown | wording, report["datasets"])
+    if others := [one["setting"] for one in report["config_differences"]]:
+        log.warning("the run was made with another config: %s; its page tells", ", ".join(others))
     page_text = render(report, _explorer(config, store))
 
     def fill(folder: Path) -> None:
@@ -69,7 +78,7 @@ def run(config: RunConfig, store: Store) -> None:
 
 def _explorer(config: RunConfig, store: Store) -> Explorer:
     """The texts of the run, by their tokens where the run knows where each came from."""
-    knowledge = store.read("knowledge", [*COLUMNS, ORIGINS])
+    knowledge = partial(read_batches, store.parts("knowledge"), KNOWLEDGE)
     return pack(knowledge, store.read("items"), decoder_of(config, store))
 
 

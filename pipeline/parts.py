@@ -6,7 +6,7 @@ A file is written under a temporary name, synced, and renamed.
 import hashlib
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.errors import DataError
 from pipeline.schemas import with_vector_width
 from pipeline.stored_types import misfit
 
+_BATCH = 4096  # rows of texts in memory at once
 _ROW_GROUP = 65_536  # rows read at once; a map of attributes must not reach 2 GiB in one
 
 
@@ -108,6 +109,29 @@ def read_parts(
         return pa.concat_tables(filled or tables or [schema.empty_table()])
     except pa.ArrowInvalid as error:
         raise DataError(f"the parts in {parts[0].parent} differ in type: {error}") from error
+
+
+def read_batches(
+    parts: Sequence[Path], schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """The rows of `parts` in their order, a few at a time, for who cannot hold all.
+
+    Raises:
+        DataError: a part is damaged or is not what `schema` says.
+    """
+    schema = pa.schema([schema.field(name) for name in columns])
+    yield schema.empty_table()
+    for part in parts:
+        try:
+            with pq.ParquetFile(part) as file:
+                for batch in file.iter_batches(_BATCH, columns=schema.names):
+                    table = pa.Table.from_batches([batch])
+                    table = table.select([name for name in columns if name in table.column_names])
+                    if problem := misfit(table, schema):
+                        raise damaged(part, ValueError(problem))
+                    yield table
+        except (pa.ArrowInvalid, OSError) as error:
+            raise damaged(part, error) from error
 
 
 def content_hash(folder: Path, leave_out: Collection[str]) -> str:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from pipeline.config import PromptSettings
 from pipeline.errors import DataError
+from pipeline.row_batches import Rows
 from pipeline.templates import Templates, line_of
 
 TITLE_CHARS = 150
@@ -72,7 +73,7 @@ class Prompts:
         self._templates = templates
         self._compiled = {kind: templates.compiled(kind) for kind in ("user", "item")}
         self._words = {"domain": settings.domain, **asdict(templates.words(settings.domain))}
-        self._tables = {"user": _Rows(users), "item": _Rows(items)}
+        self._tables = {"user": Rows(users), "item": Rows(items)}
         self._ids = {"user": users["user_id"], "item": items["item_id"]}
         self._titles = [_title(title) or "untitled" for title in items["title"].to_pylist()]
         self._categories = _Categories(items["attributes"])
@@ -102,7 +103,7 @@ class Prompts:
 
         A user is asked for preferences, an item for facts.
         """
-        entities = self._tables[kind].take(rows)
+        entities = self._tables[kind].take(rows).to_pylist()
         if kind == "item":
             return [self._about_item(item) for item in entities]
         return [self._about_user(*one) for one in zip(rows.tolist(), entities, strict=True)]
@@ -163,25 +164,6 @@ class _Categories:
     def of(self, item: int) -> str:
         """By the item's row; "" if it has none."""
         return self._spelled[self._places[item]]
-
-
-class _Rows:
-    """Rows of a table by number, batch by batch: all attributes may be too many for one array."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._batches = table.to_batches()
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
-
-    def take(self, rows: np.ndarray) -> list[dict[str, Any]]:
-        """The given rows, in their order."""
-        found: list[dict[str, Any]] = [{}] * len(rows)
-        owners = np.searchsorted(self._starts, rows, side="right") - 1
-        for owner in np.unique(owners).tolist():
-            places = np.flatnonzero(owners == owner)
-            own = self._batches[owner].take(pa.array(rows[places] - self._starts[owner]))
-            for place, row in zip(places.tolist(), own.to_pylist(), strict=True):
-                found[place] = row
-        return found
 
 
 def build_prompts(

@@ -5,6 +5,7 @@
   const FIRST = 48; // a number n is packed as the character 48 + n
   const RELAXED = 16; // added to the origin of a relaxed token
   const PER_PAGE = 20;
+  const LISTED = 90; // characters of a text in the list
   const FINISHES = { stop: "ended by itself", length: "cut at the limit", error: "failed" };
   const byId = (name) => document.getElementById(`texts-${name}`);
   const number = (value, digits = 0) => value.toLocaleString("en", {
@@ -16,6 +17,13 @@
     if (className) made.className = className;
     if (text !== undefined) made.textContent = text;
     return made;
+  }
+
+  // In small letters, each where the letter stood: "İ" makes two units, of which the first stays.
+  function lowered(text) {
+    const lower = text.toLowerCase();
+    if (lower.length === text.length) return lower;
+    return Array.from(text, (one) => one.toLowerCase().slice(0, one.length)).join("");
   }
 
   async function unpack(base64) {
@@ -33,7 +41,7 @@
     const texts = columns.text;
     const described = texts.map((text, row) => [
       columns.title[row], nameOf(row), group(row), text, columns.error[row],
-    ].join("\n").toLowerCase());
+    ].join("\n")).map(lowered);
     const orders = {
       fast: (a, b) => perPass(b) - perPass(a),
       slow: (a, b) => perPass(a) - perPass(b),
@@ -43,12 +51,12 @@
     let hits = [], first = 0, chosen = -1;
 
     function wanted() {
-      const words = byId("query").value.toLowerCase().match(/"[^"]+"|[^\s"]+/g) || [];
+      const words = lowered(byId("query").value).match(/"[^"]+"|[^\s"]+/g) || [];
       return words.map((word) => word.replaceAll('"', ""));
     }
 
     function find() {
-      const words = wanted(), whole = byId("query").value.trim().toLowerCase();
+      const words = wanted(), whole = lowered(byId("query").value.trim());
       const of = { kind: byId("kind").value, group: byId("group").value, rule: byId("rule").value };
       const wave = byId("wave").value;
       const failed = byId("error").checked, relaxed = byId("relaxed").checked;
@@ -70,7 +78,7 @@
 
     function isCalled(row, name) {
       return [columns.id[row], nameOf(row), columns.title[row]].some(
-        (one) => one.toLowerCase() === name,
+        (one) => lowered(one) === name,
       );
     }
 
@@ -92,9 +100,12 @@
       button.type = "button";
       button.dataset.row = row;
       button.append(element("b", "", columns.title[row] || nameOf(row)));
+      button.lastChild.dir = "auto";
       const facts = [nameOf(row), columns.error[row] ? "failed" : `${number(perPass(row), 2)} per pass`];
       button.append(element("span", "", facts.slice(columns.title[row] ? 0 : 1).join(", ")));
-      button.append(element("span", "start", columns.error[row] || texts[row].trim().slice(0, 90)));
+      const start = [...texts[row].trim().slice(0, 2 * LISTED)].slice(0, LISTED).join("");
+      button.append(element("span", "start", columns.error[row] || start));
+      button.lastChild.dir = "auto";
       if (row === chosen) button.setAttribute("aria-current", "true");
       const item = element("li");
       item.append(button);
@@ -184,7 +195,7 @@
     // Marks what was searched for, where the browser can do so without touching the spans.
     function highlight() {
       if (typeof Highlight === "undefined") return;
-      const body = byId("body"), said = body.textContent.toLowerCase();
+      const body = byId("body"), said = lowered(body.textContent);
       const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
       const nodes = [], starts = [];
       for (let start = 0; walker.nextNode(); start += walker.currentNode.length) {

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.page.pieces import Decode, Splitter, origin_of
+from pipeline.row_batches import Batches, rows_among
 from pipeline.schemas import KINDS, SOURCES
 
 ORIGINS = "token_origins"  # column of KNOWLEDGE
@@ -44,6 +45,8 @@ class Explorer:
     data: str
     rows: int
     of_rows: int
+    failed: int
+    of_failed: int
     has_origins: bool
 
     @property
@@ -53,19 +56,20 @@ class Explorer:
 
 
 def pack(
-    knowledge: pa.Table, items: pa.Table, decode: Decode | None, most_rows: int = _MOST_ROWS
+    knowledge: Batches, items: pa.Table, decode: Decode | None, most_rows: int = _MOST_ROWS
 ) -> Explorer:
-    """The texts of a run; of a large one evenly spaced rows, and the error rows.
+    """The texts of a run; of a large one evenly spaced rows that failed, and that did not.
 
     Args:
-        knowledge: KNOWLEDGE, or those of its columns that COLUMNS and ORIGINS name.
+        knowledge: reads KNOWLEDGE; in memory are a few of its rows, and those that are shown.
         items: ITEMS, for the titles.
         decode: turns token ids into text; None if nobody can, then no token has a colour.
         most_rows: of the explorer.
     """
-    chosen = knowledge.take(pa.array(_chosen(knowledge, most_rows)))
-    is_known = decode is not None and ORIGINS in knowledge.column_names
-    splitter = Splitter(decode) if decode is not None and is_known else None
+    is_failed, most = _looked_over(knowledge, most_rows)
+    rows = _chosen(is_failed, most)
+    chosen = rows_among(knowledge([*COLUMNS, ORIGINS]), rows)
+    splitter = Splitter(decode) if decode is not None else None
     columns: dict[str, list[Any]] = {name: [] for name in ("text", "lengths", "origins")}
     for batch in chosen.to_batches(max_chunksize=1000):
         for row in batch.to_pylist():
@@ -79,22 +83,30 @@ def pack(
     data = gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)
     return Explorer(
         base64.b64encode(data).decode(),
-        chosen.num_rows,
-        knowledge.num_rows,
+        len(rows),
+        len(is_failed),
+        int(is_failed[rows].sum()),
+        int(is_failed.sum()),
         has_origins=any(columns["origins"]),
     )
 
 
-def _chosen(knowledge: pa.Table, most_rows: int) -> np.ndarray:
-    """Rows to show, in order: evenly spaced, and all that failed, unless those are too many too."""
-    rows = knowledge.num_rows
-    characters = pc.sum(pc.utf8_length(knowledge["text"])).as_py() or 1
-    most = min(most_rows, max(1, _MOST_CHARACTERS * rows // characters))
-    if rows <= most:
-        return np.arange(rows)
-    failed = np.flatnonzero(pc.not_equal(knowledge["error"], "").to_numpy())
-    failed = failed[_spaced(len(failed), most)]
-    others = np.setdiff1d(np.arange(rows), failed)
+def _looked_over(knowledge: Batches, most_rows: int) -> tuple[np.ndarray, int]:
+    """Which rows failed, (rows,) bool, and how many of all can be shown."""
+    failed, characters = [], 0
+    for batch in knowledge(["error", "text"]):
+        failed.append(pc.not_equal(batch["error"], "").to_numpy())
+        characters += pc.sum(pc.utf8_length(batch["text"])).as_py() or 0
+    is_failed = np.concatenate(failed)
+    return is_failed, min(most_rows, max(1, _MOST_CHARACTERS * len(is_failed) // (characters or 1)))
+
+
+def _chosen(is_failed: np.ndarray, most: int) -> np.ndarray:
+    """Rows to show, in order: evenly spaced; those that failed are all there if half has room."""
+    failed, others = np.flatnonzero(is_failed), np.flatnonzero(~is_failed)
+    if len(is_failed) <= most:
+        return np.arange(len(is_failed))
+    failed = failed[_spaced(len(failed), max(most // 2, most - len(others)))]
     return np.sort(np.concatenate([failed, others[_spaced(len(others), most - len(failed))]]))
 
 

@@ -11,18 +11,11 @@ from markupsafe import Markup
 
 from features import draft_figures, figures, formats
 from features.page.explorer import Explorer
+from features.page.older import as_today
 from features.page.summary import paragraphs
 from features.quality import table
 
 _FOLDER = Path(__file__).parent
-# What reports of older programs lack.
-_LATER_KEYS = {
-    "no_check": "",
-    "waterfall": None,
-    "calibration": None,
-    "steps": None,
-    "config": None,
-}
 
 
 def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
@@ -39,7 +32,7 @@ def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
     )
     names = "count", "decimal", "significant", "signed", "percent", "times", "duration", "fact"
     environment.filters |= {name: getattr(formats, name) for name in names}
-    report = _LATER_KEYS | dict(report)
+    report = as_today(report)
     return environment.get_template("page.html").render(
         **report,
         explorer=explorer,

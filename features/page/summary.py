@@ -49,21 +49,34 @@ def _done(report: Report) -> Paragraph:
         )
     if headline["tokens"]:
         whose = "New" if refresh else "Their"
-        tokens = f"{whose} tokens: {count(headline['tokens'])}, in {_seconds(report)}"
-        said.append(f"{tokens}; {_how_chosen(headline)}.")
+        tokens = f"{whose} tokens: {count(headline['tokens'])}, {_seconds(report)}"
+        said.append(f"{tokens}; {_how_chosen(headline, report['speed'])}.")
     return Paragraph("Done", GOOD if written == rows else BAD, said)
 
 
-def _how_chosen(headline: Mapping[str, Any]) -> str:
+def _how_chosen(headline: Mapping[str, Any], speed: Mapping[str, Any] | None) -> str:
     if headline["relaxed_share"]:
         return f"{percent(headline['relaxed_share'])} of them were not the model's first choice"
-    is_exact = headline["rule"] in ("plain", "strict")
-    return "all are what plain decoding writes" if is_exact else "none of them was relaxed"
+    if headline["rule"] == "plain":
+        return "all by plain decoding"
+    if headline["rule"] == "sampled":
+        return "drawn at random, by a rule that keeps the model's chances"
+    if headline["rule"] != "strict":
+        return "none of them was relaxed"
+    is_checked = speed is not None and speed["strict_unlike_plain"] == 0
+    checked = f", as checked on {count(speed['rows'])} rows" if speed and is_checked else ""
+    return f"by a rule that keeps plain decoding's text{checked}"
 
 
 def _seconds(report: Report) -> str:
+    """After a kill only the last try's time is known, and older programs do not tell of one."""
     stage = next((one for one in report["stages"] if one["stage"] == "knowledge"), None)
-    return duration(stage["seconds"]) if stage and stage["seconds"] else "a time nobody measured"
+    if not stage or not stage["seconds"]:
+        return "in a time nobody measured"
+    is_whole, took = stage.get("is_whole"), duration(stage["seconds"])
+    if is_whole is None:
+        return f"in {took} if the run was not interrupted"
+    return f"in {took}" if is_whole else f"the last part of them in {took}"
 
 
 def _speed(report: Report) -> Paragraph:
@@ -75,11 +88,12 @@ def _speed(report: Report) -> Paragraph:
     if headline["rule"] == "plain":
         return Paragraph("Speed", OPEN, ["No row was drafted for: all texts were decoded plainly."])
     if speedup is None:
-        return Paragraph(
-            "Speed",
-            OPEN,
-            ["Not enough data: the comparison has no such ratio.", *_per_pass(headline)],
+        why = (
+            "Not measured: sampled decoding is no arm of the comparison."
+            if headline["rule"] == "sampled"
+            else "Not enough data: the comparison has no such ratio."
         )
+        return Paragraph("Speed", OPEN, [why, *_per_pass(headline)])
     kinds = ", ".join(f"{kind}s {times(one)}" for kind, one in headline["speedup_by_kind"].items())
     rows = f"{count(speed['rows'])} rows in batches of up to {count(speed['batch_rows'])}"
     said = [
@@ -93,9 +107,12 @@ def _speed(report: Report) -> Paragraph:
             "take it as a hint, and raise comparison.repeats for evidence."
         )
     if speed["strict_unlike_plain"]:
+        rows = "rows"
+        if speed["counts_repeats"]:
+            rows = f"rows, each of {speed['repeats']} repeats counted"
         said.append(
             f"Strict decoding left plain decoding's text in {count(speed['strict_unlike_plain'])} "
-            "rows, which it should not."
+            f"{rows}, which it should not."
         )
     is_faster = speedup > 1 + _ALIKE and speed["repeats"] > 1
     state = GOOD if is_faster else BAD if speedup < 1 - _ALIKE else OPEN
@@ -148,6 +165,8 @@ def _gain(report: Report) -> Paragraph:
 def _price(results: list[Mapping[str, Any]]) -> list[str]:
     """Whether the speed costs AUC, of the model that answers worst."""
     answers = [one["lossless"] for one in results]
+    if not answers:
+        return []
     worst = next((one for one in answers if not one.startswith(LOSSLESS)), answers[0])
     return [f"Does the speed cost AUC? {worst[:1].upper()}{worst[1:]}."]
 

@@ -47,12 +47,13 @@ _REPORT = {
     "stages": [
         {
             **{"stage": "knowledge", "is_done": True, "counts": {"texts": 12}},
-            **{"seconds": 83.0, "facts": {"waves": 2}},
+            **{"seconds": 83.0, "facts": {"waves": 2}, "is_whole": True},
         }
     ],
     "speed": {
         **{"divergences": [], "model": "tiny", "machine": "2 threads", "rows": 8},
         **{"max_new_tokens": 50, "batch_rows": 4, "repeats": 2, "strict_unlike_plain": 0},
+        "counts_repeats": False,
         "arms": [
             _arm(name, kind, ratio)
             for kind in ("user", "item", "all")

@@ -300,6 +300,7 @@ def test_a_killed_refresh_goes_on_after_the_stored_blocks(
         assert len(encode(tmp_path, encoder, store, monkeypatch)) == 5
     assert "30 texts, 20 are stored already" in caplog.text
     assert "5 carried over from monday, 5 to encode" in caplog.text
+    assert store.require("features").facts["rows_written"] == 10  # in the seconds that it tells
     assert {p: p.stat().st_mtime_ns for p in parts} == parts
     now, then = bits_of(store.read("features")), bits_of(monday.read("features"))
     assert [now[key] == then[key] for key in then] == [True, False] * 15

@@ -2,13 +2,16 @@
 
 import base64
 import gzip
+import itertools
 import json
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
-from features.page.explorer import ORIGINS, pack
+from features.page.explorer import ORIGINS
+from features.page.explorer import pack as pack_batches
+from features.page.render import render
 from pipeline.schemas import ITEMS, KNOWLEDGE, SOURCES
 
 WORDS = ["a ", "film", " about", " 电影", " 🎬", "."]
@@ -36,6 +39,16 @@ def table(rows):
 def titles(**names):
     rows = [{"item_id": key, "title": title, "attributes": []} for key, title in names.items()]
     return pa.Table.from_pylist(rows, schema=ITEMS)
+
+
+def pack(knowledge, *others, **options):
+    """The texts of a table, seven rows at a time."""
+    starts = range(0, max(knowledge.num_rows, 1), 7)
+    return pack_batches(
+        lambda columns: (knowledge.select(columns).slice(start, 7) for start in starts),
+        *others,
+        **options,
+    )
 
 
 def unpacked(explorer):
@@ -91,20 +104,17 @@ def test_a_row_whose_origins_are_not_known_has_its_stored_text(origins):
     assert not explorer.has_origins
 
 
-def test_without_a_decoder_or_the_column_texts_stay_plain():
-    whole = table([row(1)])
-    for explorer in (
-        pack(whole, titles(), None),
-        pack(whole.drop_columns([ORIGINS]), titles(), decode),
-    ):
-        assert unpacked(explorer)["columns"]["text"] == ["a film."]
-        assert not explorer.has_origins
+def test_without_a_decoder_texts_stay_plain():
+    explorer = pack(table([row(1)]), titles(), None)
+    assert unpacked(explorer)["columns"]["text"] == ["a film."]
+    assert not explorer.has_origins
 
 
 def test_of_a_large_run_rows_are_evenly_spaced_and_no_error_is_left_out():
     rows = [row(n, error="no" if n in (3, 50, 51) else "") for n in range(100)]
     explorer = pack(table(rows), titles(), decode, most_rows=13)
     assert (explorer.rows, explorer.of_rows, explorer.is_sample) == (13, 100, True)
+    assert (explorer.failed, explorer.of_failed) == (3, 3)
     columns = unpacked(explorer)["columns"]
     shown = [int(name[1:]) for name in columns["id"]]
     assert {3, 50, 51} <= set(shown)
@@ -117,6 +127,35 @@ def test_of_a_large_run_rows_are_evenly_spaced_and_no_error_is_left_out():
 def test_errors_that_are_too_many_are_sampled_too():
     explorer = pack(table([row(n, error="no") for n in range(50)]), titles(), None, most_rows=10)
     assert explorer.rows == 10
+
+
+def test_rows_that_failed_leave_half_of_the_room_to_the_others(made_up_report):
+    rows = [row(n, error="no" if n % 2 else "") for n in range(100)]
+    explorer = pack(table(rows), titles(), decode, most_rows=10)
+    shown = [int(name[1:]) for name in unpacked(explorer)["columns"]["id"]]
+    assert [number % 2 for number in shown].count(1) == 5
+    assert (explorer.rows, explorer.failed, explorer.of_failed) == (10, 5, 50)
+    assert "and among them 5 of the 50 that failed" in render(made_up_report, explorer)
+    few = pack(table(rows[:98] + [row(n, error="no") for n in (98, 99)]), titles(), None, 99)
+    assert (few.rows, few.failed, few.of_failed) == (99, 50, 51)
+    rest = pack(table([row(0), *(row(n, error="no") for n in range(1, 50))]), titles(), None, 10)
+    assert (rest.rows, rest.failed) == (10, 9)  # room that the others do not need is theirs
+    all_failed = pack(table(rows[:3] * 5), titles(), None, most_rows=14)
+    assert "and among them all 5 that failed" in render(made_up_report, all_failed)
+
+
+def test_texts_that_fill_no_single_array_are_packed_batch_by_batch():
+    """Forty times the same batch of 64 MiB: more than 2 GiB to whoever joins them."""
+    batch = table([row(n) | {"text": "a" * 2**24} for n in range(4)])
+    seen = []
+
+    def knowledge(columns):
+        seen.append(tuple(columns))
+        return itertools.repeat(batch.select(columns), 40)
+
+    explorer = pack_batches(knowledge, titles(), None, most_rows=5)
+    assert (explorer.rows, explorer.of_rows) == (1, 160)  # of 20,000,000 characters one fits
+    assert seen[0] == ("error", "text")
 
 
 def test_long_texts_make_the_sample_smaller(monkeypatch):

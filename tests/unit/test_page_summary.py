@@ -27,6 +27,60 @@ def test_what_was_done_and_how_long_it_took(made_up_report):
     )
 
 
+@pytest.mark.parametrize(
+    ("is_whole", "words"),
+    [
+        (True, "1,200, in 1 min 23 s; "),
+        (False, "1,200, the last part of them in 1 min 23 s; "),
+        (None, "1,200, in 1 min 23 s if the run was not interrupted; "),
+    ],
+)
+def test_the_time_of_a_run_that_was_killed_is_that_of_its_last_part(
+    made_up_report, is_whole, words
+):
+    made_up_report["stages"][0]["is_whole"] = is_whole
+    assert words in told(made_up_report)["Done"][1]
+    assert ("the last part of it: 1 min 23 s" in render(made_up_report)) == (is_whole is False)
+    assert ("does not say whether it was" in render(made_up_report)) == (is_whole is None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "share", "unlike", "words"),
+    [
+        ("plain", 0.0, 0, "all by plain decoding."),
+        (
+            "strict", 0.0, 0,
+            "by a rule that keeps plain decoding's text, as checked on 8 rows.",
+        ),
+        ("strict", 0.0, 3, "by a rule that keeps plain decoding's text."),
+        ("strict", 0.0, None, "by a rule that keeps plain decoding's text."),
+        ("sampled", 0.0, 0, "drawn at random, by a rule that keeps the model's chances."),
+        ("relaxed", 0.0, 0, "none of them was relaxed."),
+        ("relaxed", 0.0004, 0, "under 0.1 % of them were not the model's first choice."),
+    ],
+)  # fmt: skip
+def test_what_was_not_checked_is_not_claimed_of_the_texts(
+    made_up_report, rule, share, unlike, words
+):
+    made_up_report["headline"] |= {"rule": rule, "relaxed_share": share}
+    made_up_report["speed"]["strict_unlike_plain"] = unlike
+    assert told(made_up_report)["Done"][1].endswith(f"; {words}")
+    made_up_report["speed"] = None
+    assert "checked" not in told(made_up_report)["Done"][1]
+
+
+def test_sampled_texts_have_no_speed_and_no_step(made_up_report):
+    made_up_report["headline"] |= {"rule": "sampled", "speedup": None, "speedup_by_kind": {}}
+    state, words = told(made_up_report)["Speed"]
+    assert (state, words[:57]) == (
+        OPEN,
+        "Not measured: sampled decoding is no arm of the compariso",
+    )
+    page = render(made_up_report)
+    assert "The texts of this run were sampled, which no step measures" in page
+    assert '<div class="more">sampled decoding is no arm of the comparison</div>' in page
+
+
 def test_a_refresh_tells_what_was_kept(made_up_report):
     refresh = {"previous": "monday", "kept": 9, "written": 3}
     made_up_report["headline"]["refresh"] = refresh
@@ -65,6 +119,15 @@ def test_a_run_without_drafts_claims_no_speed(made_up_report):
 def test_rows_that_strict_wrote_otherwise_are_told(made_up_report):
     made_up_report["speed"]["strict_unlike_plain"] = 3
     assert "in 3 rows, which it should not" in told(made_up_report)["Speed"][1]
+    page = render(made_up_report)
+    assert "did not in 3 rows, and" in page
+    assert "those of all 2 repeats. A row is counted once" in page
+    made_up_report["speed"]["counts_repeats"] = True
+    words = "in 3 rows, each of 2 repeats counted, which it should not"
+    assert words in told(made_up_report)["Speed"][1]
+    page = render(made_up_report)
+    assert "did not in 3 rows (each of the 2 repeats counted), and" in page
+    assert "those of all 2 repeats. Rows are counted in each of them." in page
 
 
 def with_outcome(report, outcome, power="yes, the canary trips"):
@@ -137,11 +200,64 @@ def test_charts_that_a_run_has_no_numbers_for_say_what_makes_them(made_up_report
     page = render(made_up_report)
     assert "Times of the steps were not recorded" in page
     assert "Chances of drafts were not recorded" in page
-    assert "relaxation and budget each add was not measured" in page
+    assert "tree, budget and relaxation each bring was not measured" in page
     assert "every other <code>--set</code> that it was given" in page
 
 
-def test_a_report_of_an_older_program_still_gives_a_page(made_up_report):
-    for key in ("waterfall", "calibration", "steps", "config"):
-        del made_up_report[key]
-    assert re.search(r"</html>\s*$", render(made_up_report))
+def of_the_first_program(report):
+    """As reports were before refreshes, the quality of texts and the second verdict."""
+    later = ("waterfall", "calibration", "steps", "config", "quality", "examples")
+    for key in (*later, "no_comparison", "no_check"):
+        del report[key]
+    for key in ("refresh", "relaxed_share"):
+        del report["headline"][key]
+    for key in ("divergences", "repeats", "strict_unlike_plain", "counts_repeats", "machine"):
+        del report["speed"][key]
+    for arm in report["speed"]["arms"]:
+        del arm["rows_unlike_plain"]
+    for gain in (report["headline"]["auc_gain"], *report["headline"]["auc_gains"]):
+        del gain["outcome"], gain["reason"]
+    model = report["ctr"]["models"]["din"]
+    for key in ("gains", "gain_over_plain", "lossless", "power"):
+        del model[key]
+    del model["gain"]["reason"], report["stages"][0]["is_whole"], report["datasets"][0]["unit"]
+    del report["texts"][0]["plain_is_cut"], report["acceptance"]["by_group"]
+    return report
+
+
+def test_a_report_of_the_first_program_still_gives_a_page(made_up_report):
+    page = render(of_the_first_program(made_up_report))
+    assert re.search(r"</html>\s*$", page)
+    assert "Does the speed cost AUC? Not measured: the program of that time did not." in page
+    assert "1,200, in 1 min 23 s if the run was not interrupted".replace(" s ", f"{NBSP}s ") in (
+        page.replace(f"1{NBSP}min", "1 min")
+    )
+    assert "Quality was not measured" in page
+    assert "strict should write what plain decoding does, which was not counted" in page
+
+
+def test_a_check_without_models_gives_a_page(made_up_report):
+    made_up_report["ctr"] |= {"models": {}, "slices": {}}
+    made_up_report["headline"] |= {"auc_gain": None, "auc_gains": []}
+    assert "Not enough data to say: no AUC is known." in render(made_up_report)
+
+
+def test_the_page_neither_sends_anything_nor_moves_its_links(made_up_report):
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', render(made_up_report))
+    assert policy is not None
+    assert {"default-src 'none'", "base-uri 'none'", "form-action 'none'"} <= set(
+        policy[1].split("; ")
+    )
+
+
+def test_the_config_of_a_page_is_called_the_runs_only_as_far_as_the_datasets_say(made_up_report):
+    made_up_report["config_differences"] = None
+    assert "whether the datasets were made with it was not looked at" in render(made_up_report)
+    made_up_report["config_differences"] = []
+    assert "Every setting that the datasets have kept is the same in it" in render(made_up_report)
+    rule = {"setting": "generation.rule", "made_with": "strict", "config": "relaxed"}
+    made_up_report["config_differences"] = [rule | {"datasets": "waves/1/knowledge"}]
+    page = render(made_up_report)
+    assert "not the one of the run" in page
+    assert "<code>generation.rule</code>" in page
+    assert "is the same in it" not in page

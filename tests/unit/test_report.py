@@ -493,7 +493,7 @@ def test_a_text_cut_at_the_limit_ends_with_an_ellipsis(store):
     speeds = comparison(plain="a good film and", relaxed="a fine film.")
     speeds["texts"][0] |= {"plain_is_cut": True, "relaxed_is_cut": False}
     write_json(store, "comparison", speeds)
-    bodies = re.findall(r'<p class="body">(.*?)</p>', render(summarise(store)))
+    bodies = re.findall(r'<p class="body" dir="auto">(.*?)</p>', render(summarise(store)))
     texts = [re.sub(r"<[^>]+>", "", body) for body in bodies]
     assert texts == ["a good film and&hellip;", "a fine film."]
 
@@ -717,9 +717,9 @@ def test_without_a_comparison_a_few_texts_stand_by_themselves(tmp_path):
         "i1",
     ]
     page = render(report)
-    assert '<p class="body">He likes &lt;b&gt;.</p>' in page
-    assert '<p class="body">text about i1&hellip;</p>' in page
-    assert "<h3>Film i1 <span>item i1</span></h3>" in page
+    assert '<p class="body" dir="auto">He likes &lt;b&gt;.</p>' in page
+    assert '<p class="body" dir="auto">text about i1&hellip;</p>' in page
+    assert '<h3 dir="auto">Film i1 <span>item i1</span></h3>' in page
 
 
 def test_what_a_dataset_holds_is_counted_by_its_name(tmp_path):
@@ -851,6 +851,8 @@ def test_ticks_are_round_evenly_spaced_and_inside(low, width):
         (formats.signed(0.5, 1), "+0.5"),
         (formats.percent(0.0321), "3.2 %"),
         (formats.percent(0.0), "0 %"),
+        (formats.percent(0.0004), "under 0.1 %"),
+        (formats.percent(0.0006), "0.1 %"),
         (formats.times(2.345), "2.35\N{MULTIPLICATION SIGN}"),
         (formats.duration(0.44), "0.4 s"),
         (formats.duration(59.7), "1 min 00 s"),
@@ -867,7 +869,7 @@ def page_of(store):
     return (store.path("report") / "report.html").read_text()
 
 
-def test_the_config_on_the_page_is_that_of_the_run(tmp_path, demo_config):
+def test_the_config_on_the_page_is_the_one_that_it_was_made_with(tmp_path, demo_config):
     from pipeline.config_file import load_config
 
     store = write_store(tmp_path / "r", tables_of(3, 3))
@@ -879,11 +881,51 @@ def test_the_config_on_the_page_is_that_of_the_run(tmp_path, demo_config):
     assert load_config(tmp_path / "again.yaml", [f"run={demo_config.run}"]) == demo_config
 
 
-def test_a_page_of_another_config_is_made_anew(tmp_path, demo_config):
+def test_a_page_of_another_config_says_what_the_run_was_made_with(tmp_path, demo_config, caplog):
     store = write_store(tmp_path / "r", tables_of(3, 3))
-    write_report.run(demo_config, store)
+    groups = store.read("groups")
+    store.plan("groups", {"seed": demo_config.seed, "templates": "of a run"}).write(groups)
     write_report.run(demo_config.model_copy(update={"seed": 987654321}), store)
-    assert "seed: 987654321" in page_of(store)
+    page = page_of(store)
+    assert "seed: 987654321" in page
+    assert "not the one of the run" in page
+    told = r"<code>seed</code></th><td[^>]*>2026</td><td[^>]*>987654321</td><td[^>]*>groups</td>"
+    assert re.search(told, page)
+    assert "made with another config: seed, templates; its page tells" in caplog.text
+    store.plan("groups", {"seed": demo_config.seed}).write(groups)
+    write_report.run(demo_config, store)
+    assert "Every setting that the datasets have kept is the same in it" in page_of(store)
+    report = json.loads((store.path("report") / "report.json").read_text())
+    assert report["config_differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_whole"),
+    [
+        ([{"rows_written": 2}, {"steps": {"steps": 0, "rows_written": 2}}], True),
+        ([{"rows_written": 2}, {"steps": {"steps": 0, "rows_written": 1}}], False),
+        ([{}, {"steps": {"steps": 0, "rows_written": 0}}], False),
+        ([{}, {"steps": {"steps": 0, "rows_written": 2}}], None),
+    ],
+)
+def test_the_time_of_waves_is_whole_if_their_last_tries_wrote_all_rows(tmp_path, facts, is_whole):
+    store = write_store(tmp_path / "r", tables_of(2, 2))
+    table, waves = store.read("knowledge"), ["waves/0/knowledge", "waves/1/knowledge"]
+    for name, own in zip(waves, facts, strict=True):
+        store.plan(name, {}).write(table.slice(0, 2), own)
+    store.plan("knowledge", {}, waves).write(table)
+    store.plan("features", {}).write(store.read("features"), {"rows_written": 3})
+    stages = {one["stage"]: one for one in summarise(store)["stages"]}
+    assert stages["knowledge"]["is_whole"] is is_whole
+    assert stages["features"]["is_whole"] is False
+
+
+def test_rows_of_an_older_comparison_are_said_to_be_counted_in_every_repeat(store):
+    assert summarise(store)["speed"]["counts_repeats"]
+    speeds = comparison()
+    for one in speeds["arms"]:
+        one["repeats"] = 2
+    assert not summarise_with(store, speeds)["speed"]["counts_repeats"]
 
 
 def test_a_run_without_ratings_says_why_it_has_no_check(tmp_path, demo_config):

@@ -40,8 +40,9 @@ def row(number, kind, tokens=range(8), origins=ORIGINS_SHOWN, error=""):
 def explorer_of(rows, titles=()):
     schema = pa.schema([KNOWLEDGE.field(name) for name in (*COLUMNS, ORIGINS)])
     items = [{"item_id": key, "title": title, "attributes": []} for key, title in titles]
+    knowledge = pa.Table.from_pylist(rows, schema=schema)
     return pack(
-        pa.Table.from_pylist(rows, schema=schema),
+        lambda columns: [knowledge.select(columns)],
         pa.Table.from_pylist(items, schema=ITEMS),
         decode,
     )
@@ -144,6 +145,44 @@ def test_search_finds_titles_ids_groups_texts_and_errors(open_page, text_of):
     assert page.locator("#texts-chosen").is_hidden()
     page.get_by_role("button", name="Clear").click()
     expect(page.locator("#texts-found")).to_have_text("55 texts")
+
+
+def marked(page):
+    """What is highlighted in the chosen text."""
+    return page.evaluate(
+        "[...(CSS.highlights.get('texts-found') || [])].map((range) => range.toString())"
+    )
+
+
+def test_a_letter_that_grows_when_made_small_moves_no_mark(open_page, text_of):
+    """The small letter of the Turkish capital I with a dot takes two units."""
+    text = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}stanbul " * 5 + "and Heat"
+    one = row(0, "user", tokens=[], origins=[]) | {"text": text}
+    title = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}zmir"
+    page = open_page(text_of(explorer_of([one, row(1, "item")], [("i1", title)])))
+    page.wait_for_selector("#texts-app:not([hidden])")
+    search(page, "heat")
+    assert marked(page) == ["Heat"]
+    for words in ("istanbul", text[:8], "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}STANBUL"):
+        search(page, words)
+        assert marked(page) == [text[:8]] * 5
+    search(page, "izmir")
+    assert listed(page) == [title]
+
+
+def test_text_runs_as_its_script_does_and_no_character_is_cut(open_page, text_of):
+    hebrew = "\N{HEBREW LETTER ALEF}\N{HEBREW LETTER BET} "
+    boards = "a" + "\N{CLAPPER BOARD}" * 120
+    rows = [row(n, "item", tokens=[], origins=[]) for n in range(2)]
+    rows = [one | {"text": text} for one, text in zip(rows, (hebrew * 9, boards), strict=True)]
+    page = open_page(text_of(explorer_of(rows, [("i0", hebrew)])))
+    page.wait_for_selector("#texts-app:not([hidden])")
+    for selector in ("#texts-title", "#texts-body", "#texts-list b", "#texts-list .start"):
+        found = page.locator(selector).first
+        assert found.evaluate("one => getComputedStyle(one).direction") == "rtl", selector
+    starts = page.locator("#texts-list .start").all_text_contents()
+    assert starts[1] == boards[:90]
+    assert page.locator("#texts .body:not([dir=auto]), #texts h3:not([dir=auto])").count() == 0
 
 
 def test_filters_and_orders_narrow_what_is_found(open_page, text_of):
@@ -354,7 +393,9 @@ def large_run(rows=10_000, tokens=100):
         lists = pa.ListArray.from_arrays(ends, values.ravel())
         one = one.set_column(one.schema.get_field_index(name), name, lists)
     titles = [{"item_id": f"i{n}", "title": f"Film {n}", "attributes": []} for n in range(rows)]
-    return pack(one, pa.Table.from_pylist(titles, schema=ITEMS), decode)
+    return pack(
+        lambda columns: [one.select(columns)], pa.Table.from_pylist(titles, schema=ITEMS), decode
+    )
 
 
 def test_ten_thousand_texts_open_and_are_searched_fast(open_page, text_of):
