@@ -28,6 +28,8 @@ from pipeline.store import Store
 
 log = logging.getLogger("jobs.build_catalog")
 
+NO_PAST = "test_rows_of_users_without_past_share"
+
 
 def run(config: RunConfig, store: Store) -> None:
     """Write the three tables of the catalog, unless settings and raw files are unchanged."""
@@ -117,7 +119,7 @@ def catalog_facts(catalog: Catalog) -> dict[str, Any]:
         "interactions": rows.num_rows,
         "splits": {name: pc.sum(pc.equal(rows["split"], name)).as_py() for name in SPLITS},
         "positive_share": round(pc.mean(rows["label"]).as_py(), 4),
-        "test_rows_of_users_without_past_share": round(1 - pc.mean(known).as_py(), 4),
+        NO_PAST: round(1 - pc.mean(known).as_py(), 4),
     }
 
 

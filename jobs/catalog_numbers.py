@@ -10,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.build_catalog import catalog_facts
+from jobs.build_catalog import NO_PAST, catalog_facts
 from pipeline.catalog import Catalog
 from pipeline.config import RunConfig
 from pipeline.schemas import SPLITS
-
-NO_PAST = "test_rows_of_users_without_past_share"
 
 
 def numbers_of(catalog: Catalog, config: RunConfig) -> dict[str, Any]:

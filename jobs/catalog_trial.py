@@ -3,14 +3,13 @@
 import logging
 from dataclasses import dataclass
 
-from jobs.build_catalog import catalog_facts
+from jobs.build_catalog import NO_PAST, catalog_facts
 from pipeline.catalog import Catalog, load_catalog
 from pipeline.catalog_config import CatalogSettings
-from pipeline.errors import DataError
+from pipeline.errors import DataError, UnusableCatalog
 
 _MANY = 0.5  # of the test rows of users without a past: a cut on one clock is of no use then
 FEW_TESTS = 200  # rows
-_NO_PAST = "test_rows_of_users_without_past_share"
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,8 @@ def _loaded(settings: CatalogSettings) -> Trial:
         except DataError as error:
             first = first or error
             continue
-        unusable = str(first).splitlines()[1:] if first else []
         catalog, given = _with_more_tests(catalog, given)
-        return Trial(catalog, given, [_short(line) for line in unusable], why)
+        return Trial(catalog, given, _unusable(first), why)
     assert first is not None  # or the loop had returned
     raise first
 
@@ -58,7 +56,7 @@ def _split(settings: CatalogSettings) -> tuple[Catalog, CatalogSettings, str]:
     """By one clock, unless that leaves a part empty or most test users without a past."""
     try:
         catalog = load_catalog(settings)
-        share = catalog_facts(catalog)[_NO_PAST]
+        share = catalog_facts(catalog)[NO_PAST]
         if share <= _MANY:
             return catalog, settings, f"{share:.0%} of the test rows are of users without a past"
         why = f"one clock would leave {share:.0%} of the test rows to users without a past"
@@ -90,6 +88,5 @@ def _with_more_tests(
         return catalog, settings
 
 
-def _short(problem: str) -> str:
-    """A line of `pipeline.validation` without its examples and its remedy."""
-    return problem.strip().partition(" (")[0].partition(";")[0]
+def _unusable(error: DataError | None) -> list[str]:
+    return error.found if isinstance(error, UnusableCatalog) else []

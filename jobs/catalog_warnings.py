@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.catalog_numbers import NO_PAST
+from jobs.build_catalog import NO_PAST
 from jobs.catalog_trial import FEW_TESTS
 from pipeline.config import RunConfig
 from pipeline.schemas import SPLITS

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import yaml
 
-from pipeline.table_guess import Attributes, Choice
+from pipeline.table_choice import Choice
+from pipeline.table_guess import Attributes
 
 _LONGEST = 160  # characters of a comment
 _CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")

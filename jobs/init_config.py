@@ -136,9 +136,9 @@ def _read(place: Path | str) -> Head:
 
 def _like(guess: Guess) -> Like | None:
     """From which rating on an interaction is a like; None where there are no ratings."""
-    if guess.rating is None:
+    if guess.rating.choice is None:
         return None
-    numbers = guess.roles.interactions.columns[guess.rating.column].numbers
+    numbers = guess.roles.interactions.columns[guess.rating.choice.column].ratings
     assert numbers is not None  # or it were no rating
     return propose_like(numbers.to_numpy())
 
@@ -148,8 +148,8 @@ def _settings(guess: Guess, like: Like | None) -> CatalogSettings:
     roles, users = guess.roles, guess.roles.to_users
     columns = {"user_id": guess.user_id.column, "item_id": guess.item_id.column}
     columns["timestamp"] = guess.timestamp.column
-    if guess.rating:
-        columns["rating"] = guess.rating.column
+    if guess.rating.choice:
+        columns["rating"] = guess.rating.choice.column
     tables = {
         "interactions": {**_place(roles.interactions.head), "columns": columns},
         "items": {

@@ -50,15 +50,16 @@ def add_catalog(
     text.section("columns", 3)
     text.choice("user_id", guess.user_id, 4)
     text.choice("item_id", guess.item_id, 4)
-    if guess.rating:
-        text.choice("rating", guess.rating, 4)
+    if guess.rating.choice:
+        text.choice("rating", guess.rating.choice, 4)
     text.choice("timestamp", guess.timestamp, 4)
     if like:
         seen = f"from here on a rating is a like: {like.share:.0%} of them are"
         text.value("positive_rating", like.rating, 1, seen)
     else:
-        seen = f"no ratings ({guess.why_no_rating}): every interaction is a like"
+        seen = f"no ratings ({guess.rating.why_none}): every interaction is a like"
         doubt = "the CTR check needs dislikes too, and is left out"
+        doubt = "; ".join(part for part in (guess.rating.doubt, doubt) if part)
         text.value("positive_rating", None, 1, seen, doubt)
     text.value("timestamp_unit", guess.unit, 1, "of numbers; dates say it themselves")
     _add_trial(text, trial)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jobs import cli
-from jobs.build_catalog import require_likes
-from jobs.catalog_numbers import NO_PAST, numbers_of
+from jobs.build_catalog import NO_PAST, require_likes
+from jobs.catalog_numbers import numbers_of
 from jobs.catalog_warnings import warnings_of
 from jobs.preflight import complaints
 from jobs.prompt_lengths import length_warnings, prompt_lengths
 from pipeline.catalog import Catalog, make_catalog
 from pipeline.config import RunConfig
-from pipeline.errors import ConfigError, DataError, ModelError, UserError
+from pipeline.errors import ConfigError, DataError, ModelError, UnusableCatalog, UserError
 from pipeline.readers import read_raw
 from pipeline.store import Store
 from pipeline.validation import validate
@@ -83,7 +83,7 @@ def _catalog(config: RunConfig, problems: list[UserError], warnings: list[str]) 
         catalog = make_catalog(raw, usable)
         require_likes(catalog, settings)
     except DataError as error:
-        if not (is_refused and str(error).startswith("the catalog cannot be used")):
+        if not (is_refused and isinstance(error, UnusableCatalog)):
             problems.append(error)
         return None
     return catalog

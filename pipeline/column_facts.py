@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from pipeline.columns import as_numbers, as_text, as_timestamps
+from pipeline.columns import as_numbers, as_ratings, as_text, as_timestamps
 from pipeline.errors import DataError
 from pipeline.table_heads import Head
 from pipeline.times import NANOSECONDS, TICKS, is_plausible
@@ -20,6 +21,8 @@ _LINK = r"^(https?://|www\.)|^[^@\s]+@[^@\s]+\.[a-z]+$"
 _PARTS = ("|", ";", ",", "/")  # between several values of a cell
 _SOME = 0.2
 _LARGEST = 9e18  # of the numbers that may be times
+_LONG = 60  # characters of an example
+_TRUTH, _FLAGS = {"true", "false"}, 9  # spellings at most: True, TRUE, ...
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,24 @@ class Column:
     @cached_property
     def numbers(self) -> pa.ChunkedArray | None:
         """Values as numbers, if nearly all are some."""
+        return self._nearly_all(as_numbers)
+
+    @cached_property
+    def ratings(self) -> pa.ChunkedArray | None:
+        """Values as a run would read ratings, if nearly all are some."""
+        return self._nearly_all(as_ratings)
+
+    def _nearly_all(self, read: Callable[..., pa.ChunkedArray]) -> pa.ChunkedArray | None:
         try:
-            numbers = pc.drop_null(as_numbers(self.filled, self.name))
+            numbers = pc.drop_null(read(self.filled, self.name))
         except DataError:
             return None
         return numbers if 0 < _NEARLY_ALL * len(self.filled) <= len(numbers) else None
+
+    @cached_property
+    def is_flag(self) -> bool:
+        """Whether values are true and false."""
+        return {value.strip().lower() for value in self.values[:_FLAGS].to_pylist()} <= _TRUTH
 
     @cached_property
     def length(self) -> float:
@@ -80,21 +96,21 @@ class Column:
         """s, ms, us or ns since 1970, or `dates`; None if it is no time."""
         if pt.is_timestamp(self.raw.type) or pt.is_date(self.raw.type):
             return "dates"
-        if self.numbers is not None:
-            ticks = {**TICKS, "ns": NANOSECONDS}
-            return next((unit for unit in ticks if self._fits(ticks[unit])), None)
-        try:
-            times = as_timestamps(self.filled, "s", self.name)
-        except DataError:
-            return None
-        is_time = len(self.filled) and times.null_count <= (1 - _NEARLY_ALL) * len(times)
-        return "dates" if is_time else None
+        shares = self.time_shares
+        return next((unit for unit in shares if shares[unit] >= _NEARLY_ALL), None)
 
-    def _fits(self, ticks: int) -> bool:
-        assert self.numbers is not None  # the caller looks
-        whole = pc.floor(pc.min_element_wise(self.numbers, _LARGEST)).cast(pa.int64(), safe=False)
-        fits = is_plausible(whole, ticks)
-        return pc.mean(fits.cast(pa.int8())).as_py() >= _NEARLY_ALL
+    @cached_property
+    def time_shares(self) -> dict[str, float]:
+        """Share of the values that are times in s, ms, us, ns, or dates."""
+        numbers = as_numbers(self.filled, self.name)
+        whole = pc.floor(pc.min_element_wise(numbers, _LARGEST)).cast(pa.int64(), safe=False)
+        found = pc.drop_null(whole)
+        ticks = {**TICKS, "ns": NANOSECONDS}
+        fits = {unit: pc.sum(is_plausible(found, ticks[unit])).as_py() or 0 for unit in ticks}
+        others = self.filled.filter(pc.is_null(numbers))
+        dates = pc.drop_null(as_timestamps(others, "s", self.name))
+        fits["dates"] = len(dates)
+        return {unit: count / max(len(self.filled), 1) for unit, count in fits.items()}
 
     @cached_property
     def parted_by(self) -> str | None:
@@ -110,8 +126,9 @@ class Column:
 
     @property
     def example(self) -> str:
-        """One value."""
-        return self.values[0].as_py() if self.distinct else ""
+        """One value; the beginning of a long one."""
+        value = self.values[0].as_py() if self.distinct else ""
+        return value if len(value) <= _LONG else f"{value[:_LONG]}..."
 
 
 def columns_of(head: Head) -> dict[str, Column]:

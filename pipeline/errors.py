@@ -4,6 +4,7 @@
 """
 
 import errno
+from collections.abc import Sequence
 
 
 def is_no_room(error: Exception) -> bool:
@@ -27,6 +28,14 @@ class DataError(UserError):
     """An input table, asset or stored dataset is missing, damaged or inconsistent."""
 
     exit_code = 3
+
+
+class UnusableCatalog(DataError):
+    """Tables were read, and hold rows that no run can use."""
+
+    def __init__(self, message: str, found: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.found = list(found)  # each kind of such rows with its count, without examples
 
 
 class ModelError(UserError):

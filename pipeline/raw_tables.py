@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.columns import as_attributes, as_ids, as_numbers, as_text, as_timestamps
+from pipeline.columns import as_attributes, as_ids, as_ratings, as_text, as_timestamps
 from pipeline.errors import DataError
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -81,7 +81,7 @@ def our_table(
         if ours == "timestamp":
             table[ours] = convert(as_timestamps, label, column, unit)
         elif ours == "rating":
-            table[ours] = convert(as_numbers, label, column)
+            table[ours] = convert(as_ratings, label, column)
         else:
             table[ours] = convert(as_text if ours == "title" else as_ids, label, column)
     texts = {name: convert(as_text, name, column) for name, column in attributes.items()}

@@ -12,25 +12,17 @@ from dataclasses import dataclass, field
 
 from pipeline.column_facts import Column
 from pipeline.errors import DataError
-from pipeline.table_roles import Roles, Table, columns_but
-from pipeline.table_words import means
+from pipeline.table_choice import Choice, rivals
+from pipeline.table_ratings import PLAIN_SCALE, Rating, find_rating, is_scale
+from pipeline.table_roles import Roles, Table, columns_but, is_time
+from pipeline.table_times import find_time
+from pipeline.table_words import likeness_to_title, means
 
-_MOST_RATINGS = 101  # distinct values, where the name says nothing
-_PLAIN_SCALE = 11  # of a rating whose name says nothing
 _LONG_TITLE, _LONG_TEXT = 150, 300  # characters
 _FEW_PER_GROUP = 3  # entities of a value, in the mean
 _MOST_GROUPS = 50
 _GROUPED_BY = 2  # attributes, at most
 _PERSONAL = 0.8  # of the users have another value: it names them rather than describes them
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A column, and what was seen of it; a doubt if another is as likely."""
-
-    column: str
-    seen: str
-    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,8 +41,7 @@ class Guess:
     roles: Roles
     user_id: Choice  # of the interactions
     item_id: Choice
-    rating: Choice | None  # None: there is none, or all are the same
-    why_no_rating: str
+    rating: Rating
     timestamp: Choice
     unit: str
     title: Choice
@@ -66,13 +57,13 @@ def guess_tables(roles: Roles) -> Guess:
     """
     log, items, users = roles.interactions, roles.to_items, roles.to_users
     item_id = Choice(items.column.name, _seen_ids(items.column, items.key, items.table))
-    timestamp = _timestamp(columns_but(log, item_id.column))
+    known = [item_id.column, *([users.column.name] if users else [])]
+    timestamp = find_time(columns_but(log, *known))
     if users:
         user_id = Choice(users.column.name, _seen_ids(users.column, users.key, users.table))
     else:
         user_id = _user_id(log, columns_but(log, item_id.column, timestamp.column))
     rest = columns_but(log, item_id.column, user_id.column, timestamp.column)
-    rating, why = _rating(rest)
     title = _title(items.table, columns_but(items.table, items.key.name))
     facts = columns_but(items.table, items.key.name, title.column)
     told = columns_but(users.table, users.key.name) if users else {}
@@ -81,8 +72,7 @@ def guess_tables(roles: Roles) -> Guess:
         roles=roles,
         user_id=user_id,
         item_id=item_id,
-        rating=rating,
-        why_no_rating=why,
+        rating=find_rating(rest),
         timestamp=timestamp,
         unit="s" if unit in (None, "dates") else unit,
         title=title,
@@ -101,7 +91,7 @@ def _user_id(log: Table, columns: Mapping[str, Column]) -> Choice:
     likely = {
         name: column
         for name, column in columns.items()
-        if 1 < column.distinct < 0.9 * len(column.filled) and not column.time
+        if 1 < column.distinct < 0.9 * len(column.filled) and not is_time(column)
     }
     named = [name for name in likely if means(name, "user")]
     names = sorted(named or likely, key=lambda name: -likely[name].distinct)
@@ -110,65 +100,8 @@ def _user_id(log: Table, columns: Mapping[str, Column]) -> Choice:
             f"{log.listed}: no column names users (the same value in several rows, and not the "
             "item, the rating or the time); add one, or say by --interactions which table is them"
         )
-    doubt = "" if len(named) == 1 else _or(names[1:], "no table of users tells")
+    doubt = "" if len(named) == 1 else rivals(names[1:], "no table of users tells")
     return Choice(names[0], f"{likely[names[0]].distinct:,} distinct", doubt)
-
-
-def _timestamp(columns: Mapping[str, Column]) -> Choice:
-    times = {name: column for name, column in columns.items() if column.time}
-    if all(column.time == "ns" for column in times.values()):
-        nanoseconds = f"; {next(iter(times))} is in ns: divide it by 1,000" if times else ""
-        looked = "; ".join(f"{name} ({column.example!r})" for name, column in columns.items())
-        raise DataError(
-            "no column of the interactions is a time from 1990 to tomorrow: numbers of s, ms or us "
-            f"since 1970, or dates like 2024-05-31 or 2024-05-31 12:30:00; looked at {looked}"
-            f"{nanoseconds}"
-        )
-    usable = {name: column for name, column in times.items() if column.time != "ns"}
-    named = [name for name in usable if means(name, "time")]
-    names = [*named, *(name for name in usable if name not in named)]
-    chosen = usable[names[0]]
-    what = "dates" if chosen.time == "dates" else f"numbers that are times in {chosen.time}"
-    seen = f"{what}, such as {chosen.example}"
-    return Choice(names[0], seen, _or(names[1:]) if len(named) != 1 else "")
-
-
-def _rating(columns: Mapping[str, Column]) -> tuple[Choice | None, str]:
-    """The rating; or why there is none."""
-    likely = {
-        name: column
-        for name, column in columns.items()
-        if column.numbers is not None
-        and not column.time
-        and (column.distinct <= _MOST_RATINGS or means(name, "rating"))
-    }
-    named = [name for name in likely if means(name, "rating")]
-    counted = [name for name in likely if means(name, "count")]
-    plain = [name for name in likely if _is_scale(likely[name])]
-    names = list(dict.fromkeys([*named, *plain, *counted]))
-    if not names:
-        return None, "no column holds numbers of a few kinds"
-    chosen = likely[names[0]]
-    if chosen.distinct == 1:
-        return None, f"{names[0]} is {chosen.example} in every row"
-    seen = f"{chosen.distinct} different values, {_range(chosen)}"
-    doubt = _or(names[1:])
-    if names[0] in counted and names[0] not in named:
-        doubt = "a count rather than a rating?"
-    elif not named:
-        doubt = "its name does not say so"
-    return Choice(names[0], seen, doubt), ""
-
-
-def _range(column: Column) -> str:
-    values = [0.0] if column.numbers is None else column.numbers.to_pylist()
-    return f"{min(values):g} to {max(values):g}"
-
-
-def _is_scale(column: Column) -> bool:
-    """Whether numbers look like a rating whatever the name: a few steps, none below zero."""
-    values = [] if column.numbers is None else column.numbers.unique().to_pylist()
-    return 1 < len(values) <= _PLAIN_SCALE and min(values) >= 0 and max(values) <= 100
 
 
 def _title(table: Table, columns: Mapping[str, Column]) -> Choice:
@@ -177,14 +110,15 @@ def _title(table: Table, columns: Mapping[str, Column]) -> Choice:
         for name, column in columns.items()
         if column.distinct and column.numbers is None and not (column.time or column.is_link)
     }
-    named = [name for name in columns if means(name, "title") and columns[name].distinct]
+    named = [name for name in columns if likeness_to_title(name) and columns[name].distinct]
+    named.sort(key=likeness_to_title, reverse=True)
     spread = {name: column.distinct / len(column.filled) for name, column in texts.items()}
     others = [
         name
         for name, column in texts.items()
         if spread[name] > 0.5 and column.length <= _LONG_TITLE and not means(name, "genre")
     ]
-    others.sort(key=lambda name: -spread[name])
+    others.sort(key=lambda name: (means(name, "maker"), -spread[name]))
     names = list(dict.fromkeys([*[name for name in named if name in others], *named, *others]))
     if not names:
         raise DataError(
@@ -195,8 +129,9 @@ def _title(table: Table, columns: Mapping[str, Column]) -> Choice:
     seen = f"{chosen.distinct:,} distinct texts, such as {chosen.example!r}"
     missing = chosen.rows - len(chosen.filled)
     seen += f"; {missing:,} items have none" if missing else ""
-    rivals = [name for name in names[1:] if name in named] if named else names[1:]
-    return Choice(names[0], seen, _or(rivals))
+    others = [name for name in names[1:] if name in named] if named else names[1:]
+    why = "names who made it rather than the item?" if means(names[0], "maker") else ""
+    return Choice(names[0], seen, rivals(others, why))
 
 
 def _attributes(columns: Mapping[str, Column], is_user: bool) -> Attributes:
@@ -215,7 +150,7 @@ def _why_no_attribute(column: Column, is_user: bool) -> str:
         return f"always {column.example!r}" if column.distinct else "empty"
     if column.is_link:
         return "addresses"
-    if column.time and (column.time == "dates" or not _is_scale(column)):
+    if column.time and (column.time == "dates" or not is_scale(column.numbers)):
         return "a time"
     if column.distinct <= _PERSONAL * len(column.filled):
         return ""
@@ -243,15 +178,7 @@ def _to_group_by(columns: Mapping[str, Column], names: Sequence[str]) -> list[st
         if columns[name].distinct * _FEW_PER_GROUP <= len(columns[name].filled)
         and columns[name].distinct <= _MOST_GROUPS
         and columns[name].filled_share > 0.5
-        and not (columns[name].numbers is not None and columns[name].distinct > _PLAIN_SCALE)
+        and not (columns[name].numbers is not None and columns[name].distinct > PLAIN_SCALE)
     ]
     good.sort(key=lambda name: (not means(name, "genre"), columns[name].distinct))
     return good[:_GROUPED_BY]
-
-
-def _or(names: Sequence[str], why: str = "") -> str:
-    """A doubt: it could be another."""
-    if not names:
-        return why
-    listed = ", ".join(names[:3])
-    return f"could also be {listed}" + (f"; {why}" if why else "")

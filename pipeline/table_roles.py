@@ -8,9 +8,11 @@ of these, each once. Names of tables and columns decide where values do not.
 # (pyarrow.compute makes its functions at import time)
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.column_facts import Column, columns_of
@@ -19,6 +21,7 @@ from pipeline.table_heads import Head
 from pipeline.table_words import likeness, means
 
 _HALF = 0.5  # of the distinct values have to occur: fewer are no ids of that table
+_SAMPLE = 1_000  # values of a column that tell whether it is worth looking at all
 _FEW = 5  # values, such as those of a rating, occur anywhere
 _OF_COVER, _OF_NAME, _OF_KIND = 0.3, 0.5, 0.3  # what these weigh beside the share that occurs
 
@@ -104,7 +107,7 @@ def find_roles(
 def _worth(chain: tuple[Table, Sequence[Link]]) -> float:
     """Two links are better than a good one; a log has times, and may be called one."""
     log, links = chain
-    has_time = any(column.time for column in log.columns.values())
+    has_time = any(is_time(column) for column in log.columns.values())
     named = _OF_KIND * means(log.head.word, "interaction")
     return 10 * len(links) + 5 * has_time + named + sum(link.score for link in links)
 
@@ -112,14 +115,14 @@ def _worth(chain: tuple[Table, Sequence[Link]]) -> float:
 def _links_from(log: Table, others: Sequence[Table]) -> list[Link]:
     """The best links to two of the others, or to one, by columns of their own; [] if none."""
     best: dict[tuple[int, str], Link] = {}
+    columns = [column for column in log.columns.values() if _may_link(column)]
     for place, other in enumerate(others):
-        keys = [column for column in other.columns.values() if column.is_unique]
-        for column, key in product(log.columns.values(), keys):
-            link = _link(log, column, other, key)
-            if link and (
-                (place, column.name) not in best or best[place, column.name].score < link.score
-            ):
-                best[place, column.name] = link
+        for key in [column for column in other.columns.values() if column.is_unique]:
+            for column, common in _in_common(columns, key):
+                link = _link(column, common, other, key)
+                name = (place, column.name)
+                if link and (name not in best or best[name].score < link.score):
+                    best[name] = link
     pairs = [
         [one, two]
         for (place, name), one in best.items()
@@ -130,11 +133,36 @@ def _links_from(log: Table, others: Sequence[Table]) -> list[Link]:
     return max(choices, key=lambda links: sum(link.score for link in links), default=[])
 
 
-def _link(log: Table, column: Column, other: Table, key: Column) -> Link | None:
+def _may_link(column: Column) -> bool:
+    return bool(column.distinct) and not column.is_unique and column.time != "dates"
+
+
+def _in_common(columns: Sequence[Column], key: Column) -> list[tuple[Column, int]]:
+    """How many values of each column are among a key's, of those columns that may have most there.
+
+    Few columns have any: a sample of every one is looked up first. All go at once, because every
+    look-up hashes the key anew.
+    """
+    samples = [column.values[:: max(len(column.values) // _SAMPLE, 1)] for column in columns]
+    shares = _counts(samples, key.values)
+    likely = [
+        column
+        for column, sample, count in zip(columns, samples, shares, strict=True)
+        if count >= _HALF / 2 * len(sample)
+    ]
+    counts = _counts([column.values for column in likely], key.values)
+    return list(zip(likely, counts, strict=True))
+
+
+def _counts(texts: Sequence[pa.Array], key: pa.Array) -> list[int]:
+    """How many of each of some arrays are among a key's values."""
+    found = pc.is_in(pa.chunked_array(texts, pa.string()), value_set=key).to_numpy()
+    ends = np.cumsum([0, *(len(some) for some in texts)])
+    return [int(found[start:end].sum()) for start, end in pairwise(ends)]
+
+
+def _link(column: Column, common: int, other: Table, key: Column) -> Link | None:
     """How well the values of a column are keys; None if they are not."""
-    if column.is_unique or not column.distinct or column.time == "dates":
-        return None
-    common = pc.sum(pc.is_in(column.values, value_set=key.values)).as_py() or 0
     share = common / column.distinct
     if share < _HALF:
         return None
@@ -219,19 +247,31 @@ def _no_links(tables: Sequence[Table]) -> str:
 
 def _alike_without_zeros(tables: Sequence[Table]) -> str:
     stripped = [
-        (table, f"{table.head.name}.{name}", pc.utf8_ltrim(column.values, "0"), column.is_unique)
+        (
+            table,
+            replace(
+                column,
+                name=f"{table.head.name}.{column.name}",
+                filled=pc.utf8_ltrim(column.values, "0"),
+            ),
+        )
         for table in tables
-        for name, column in table.columns.items()
+        for column in table.columns.values()
         if column.distinct > _FEW
     ]
-    for (table, name, values, is_key), (other, key, keys, other_is_key) in product(
-        stripped, repeat=2
-    ):
-        if other_is_key and not is_key and table is not other:
-            common = pc.sum(pc.is_in(values, value_set=keys)).as_py() or 0
-            if common > _HALF * len(values):
-                return f"{name} and {key}"
+    for other, key in stripped:
+        columns = [one for table, one in stripped if table is not other and not one.is_unique]
+        for column, common in _in_common(columns, key) if key.is_unique else ():
+            if common > _HALF * column.distinct:
+                return f"{column.name} and {key.name}"
     return ""
+
+
+def is_time(column: Column) -> bool:
+    """Whether values are times; ids may be as large, so a name that speaks of ids decides."""
+    of_ids = means(column.name, "user") or means(column.name, "item")
+    is_id = of_ids and not means(column.name, "time") and column.time != "dates"
+    return column.time is not None and not is_id
 
 
 def columns_but(table: Table, *names: str) -> Mapping[str, Column]:

@@ -7,22 +7,36 @@ All problems are collected before anything is raised, so that a data owner repai
 # (pyarrow.compute makes its functions at import time)
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.errors import DataError
+from pipeline.errors import UnusableCatalog
 from pipeline.raw_tables import RawTables
 from pipeline.times import NANOSECONDS, TICKS, is_plausible
 
 _EXAMPLES = 3
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A kind of rows that cannot be used."""
+
+    found: str
+    examples: str
+    remedy: str
+
+    def __str__(self) -> str:
+        examples = f" ({self.examples})" if self.examples else ""
+        return f"{self.found}{examples}; {self.remedy}"
+
+
 def validate(raw: RawTables, timestamp_unit: str) -> None:
     """Refuse tables that would give wrong results later.
 
     Raises:
-        DataError: lists every kind of problem found.
+        UnusableCatalog: lists every kind of problem found.
     """
     problems = [
         *_entity_problems(raw.users, "users", "user_id"),
@@ -32,12 +46,13 @@ def validate(raw: RawTables, timestamp_unit: str) -> None:
     ]
     if problems:
         lines = "\n".join(f"  {problem}" for problem in problems)
-        raise DataError(f"the catalog cannot be used:\n{lines}")
+        found = [problem.found for problem in problems]
+        raise UnusableCatalog(f"the catalog cannot be used:\n{lines}", found)
 
 
-def _entity_problems(table: pa.Table, name: str, key: str) -> list[str]:
+def _entity_problems(table: pa.Table, name: str, key: str) -> list[Problem]:
     if not table.num_rows:
-        return [f"{name}: no rows; check the path"]
+        return [_no_rows(name)]
     ids = table[key]
     counts = ids.filter(pc.invert(_is_blank(ids))).value_counts()
     repeated = counts.filter(pc.greater(pc.struct_field(counts, "counts"), 1))
@@ -57,10 +72,14 @@ def _entity_problems(table: pa.Table, name: str, key: str) -> list[str]:
     ]
 
 
-def _interaction_problems(raw: RawTables) -> list[str]:
+def _no_rows(name: str) -> Problem:
+    return Problem(f"{name}: no rows", "", "check the path")
+
+
+def _interaction_problems(raw: RawTables) -> list[Problem]:
     table = raw.interactions
     if not table.num_rows:
-        return ["interactions: no rows; check the path"]
+        return [_no_rows("interactions")]
     problems = []
     for entities, article, name in ((raw.users, "a", "user"), (raw.items, "an", "item")):
         key = f"{name}_id"
@@ -86,7 +105,7 @@ def _interaction_problems(raw: RawTables) -> list[str]:
     return [*problems, *_repeated_problems(table)]
 
 
-def _repeated_problems(table: pa.Table) -> list[str]:
+def _repeated_problems(table: pa.Table) -> list[Problem]:
     keys = ["user_id", "item_id", "timestamp"]
     counts = table.group_by(keys).aggregate([([], "count_all")])
     repeated = counts.filter(pc.greater(counts["count_all"], 1))
@@ -94,13 +113,11 @@ def _repeated_problems(table: pa.Table) -> list[str]:
         return []
     rows = pc.sum(repeated["count_all"]).as_py()
     examples = _examples(repeated.sort_by([(key, "ascending") for key in keys]), keys)
-    return [
-        f"interactions: {rows:,} rows repeat the (user_id, item_id, timestamp) of another "
-        f"({examples}); keep one of each"
-    ]
+    found = f"interactions: {rows:,} rows repeat the (user_id, item_id, timestamp) of another"
+    return [Problem(found, examples, "keep one of each")]
 
 
-def _timestamp_problems(table: pa.Table, unit: str) -> list[str]:
+def _timestamp_problems(table: pa.Table, unit: str) -> list[Problem]:
     times = table["timestamp"]
     negative = pc.fill_null(pc.less(times, 0), False)
     outside = pc.and_(pc.invert(is_plausible(times, TICKS[unit])), pc.invert(negative))
@@ -134,7 +151,7 @@ def _is_blank(ids: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _rows_where(
     table: pa.Table, name: str, mask: pa.ChunkedArray, what: str, remedy: str
-) -> list[str]:
+) -> list[Problem]:
     """No problem, or one: how many rows, the first of them, what to do."""
     count = pc.sum(mask).as_py() or 0
     if not count:
@@ -143,8 +160,8 @@ def _rows_where(
     first = pc.indices_nonzero(mask)[:_EXAMPLES]
     numbers = ", ".join(str(row.as_py() + 1) for row in first)
     examples = _examples(table.take(first), columns)
-    share = f"{count:,} of {table.num_rows:,} rows"
-    return [f"{name}: {share} {what} (rows {numbers}: {examples}); {remedy}"]
+    found = f"{name}: {count:,} of {table.num_rows:,} rows {what}"
+    return [Problem(found, f"rows {numbers}: {examples}", remedy)]
 
 
 def _examples(table: pa.Table, columns: Sequence[str]) -> str:

@@ -251,6 +251,24 @@ def test_times_of_any_type_come_out_in_the_unit(settings_for, unit, as_column):
     assert raw.interactions["timestamp"].to_pylist() == ticks
 
 
+def test_ratings_may_have_decimal_commas_and_be_true_or_false(settings_for):
+    for written, read in (
+        (["3,5", " 4 ", "-,25"], [3.5, 4.0, -0.25]),
+        (["1,234", "1,5,2", "4 stars"], [None, None, None]),  # thousands? two? no number
+        (["True", "FALSE", "true"], [1.0, 0.0, 1.0]),
+        ([True, None, False], [1.0, None, 0.0]),
+        (pa.array(["3,5", "true", "2"]).dictionary_encode(), [3.5, 1.0, 2.0]),
+    ):
+        raw = read_raw(settings_for({"interactions": with_column("rating", written)}))
+        assert raw.interactions["rating"].to_pylist() == read
+
+
+def test_dates_are_read_as_such_where_a_number_stands_before_them(settings_for):
+    table = with_column("timestamp", ["1600000000", "2020-09-13", "2020-09-14"])
+    raw = read_raw(settings_for({"interactions": table}))
+    assert raw.interactions["timestamp"].to_pylist() == [None, 1_599_955_200, 1_600_041_600]
+
+
 def test_what_is_no_number_or_date_becomes_null(settings_for):
     table = with_column("rating", ["3", "three", " 4.5 "])
     raw = read_raw(settings_for({"interactions": table}))
@@ -266,10 +284,15 @@ def test_what_is_no_number_or_date_becomes_null(settings_for):
     assert raw.interactions["timestamp"].to_pylist() == [1_599_955_200, None, None]
 
 
-def test_a_day_that_does_not_exist_is_named(settings_for):
-    table = with_column("timestamp", ["2020-06-31"] * 3)
-    with pytest.raises(DataError, match="2020-06-31"):
-        read_raw(settings_for({"interactions": table}))
+@pytest.mark.parametrize(
+    "broken", ["2020-06-31", "2023-02-29 10:00:00", "2020-13-01", "2020-01-01 24:00"]
+)
+@pytest.mark.parametrize("zone", ["", "Z", "+02:00"])
+def test_a_day_that_no_calendar_has_becomes_null_and_hides_no_other(settings_for, broken, zone):
+    dates = ["2020-02-29 12:00:00" + zone, broken + zone, "2020/09/13"]
+    times = read_raw(settings_for({"interactions": with_column("timestamp", dates)})).interactions
+    offset = 7200 if zone == "+02:00" else 0
+    assert times["timestamp"].to_pylist() == [1_582_977_600 - offset, None, 1_599_955_200]
 
 
 BROKEN = b"A \xed\xa0\x80 caf\xe9"  # a lone surrogate, and Latin-1

@@ -1,0 +1,80 @@
+"""Which column of the interactions is the time, and what to do with one that cannot be read."""
+
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
+from collections.abc import Mapping
+
+import pyarrow.compute as pc
+
+from pipeline.column_facts import Column
+from pipeline.errors import DataError
+from pipeline.table_choice import Choice, rivals
+from pipeline.table_roles import is_time
+from pipeline.table_words import means
+
+_NEARLY_ALL = 0.95
+_AS_ISO = "write them as 2024-05-31, or 2024-05-31 12:30:00"
+_DAY, _MONTH = "(0?[1-9]|[12][0-9]|3[01])", "(0?[1-9]|1[0-2])"
+_OTHER_DATES = {  # what cells are, by how they begin; a time of day may follow
+    r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$": "days without dashes",
+    rf"^{_DAY}[.]{_MONTH}[.]([0-9]{{2}}|[0-9]{{4}})\b": "days before months",
+    r"^([0-9]{1,2}/){2}([0-9]{2}|[0-9]{4})\b": "dates whose year comes last",
+    r"^([0-9]{1,2}-){2}([0-9]{2}|[0-9]{4})\b": "dates whose year comes last",
+    rf"^[0-9]{{4}}([-/.]){_MONTH}([-/.]){_DAY}\b": "dates in another form",
+}
+
+
+def find_time(columns: Mapping[str, Column]) -> Choice:
+    """The time among columns that name no user and no item.
+
+    Raises:
+        DataError: there is none; what was looked at, the likely one and what to do with it.
+    """
+    usable = {name: one for name, one in columns.items() if is_time(one) and one.time != "ns"}
+    if not usable:
+        looked = "; ".join(f"{name} ({column.example!r})" for name, column in columns.items())
+        raise DataError(
+            "no column of the interactions is a time from 1990 to tomorrow: numbers of s, ms or us "
+            "since 1970, or dates like 2024-05-31 or 2024-05-31 12:30:00; looked at "
+            + "; ".join([looked, *_likely(columns)[:1]])
+        )
+    named = [name for name in usable if means(name, "time")]
+    names = [*named, *(name for name in usable if name not in named)]
+    chosen = usable[names[0]]
+    what = "dates" if chosen.time == "dates" else f"numbers that are times in {chosen.time}"
+    seen = f"{what}, such as {chosen.example}"
+    unread = "" if named else "; ".join(_likely(columns)[:1])
+    return Choice(names[0], seen, rivals(names[1:], unread) if len(named) != 1 else "")
+
+
+def _likely(columns: Mapping[str, Column]) -> list[str]:
+    """Columns that are times in a form that is not read, each with what to do; the named first."""
+    found = {name: hint for name, column in columns.items() if (hint := _hint(column))}
+    hints = [f"{name} {found[name]}" for name in sorted(found, key=lambda name: not _called(name))]
+    called = [name for name in columns if _called(name) and not is_time(columns[name])]
+    return hints or [f"{name} is called a time: {_AS_ISO}" for name in called]
+
+
+def _called(name: str) -> bool:
+    return means(name, "time")
+
+
+def _hint(column: Column) -> str:
+    """What a column that is no time yet is like, and what to do."""
+    if column.time == "ns":
+        return "is in ns: divide it by 1,000"
+    if column.time or not column.distinct:
+        return ""
+    for pattern, what in _OTHER_DATES.items():
+        if _share(column, pattern) >= _NEARLY_ALL:
+            return f"holds {what}: {_AS_ISO}"
+    parts = {unit: share for unit, share in column.time_shares.items() if share}
+    if len(parts) > 1 and sum(parts.values()) >= _NEARLY_ALL:
+        return f"mixes {' and '.join(parts)}: write all of them alike"
+    return ""
+
+
+def _share(column: Column, pattern: str) -> float:
+    found = pc.match_substring_regex(pc.utf8_trim_whitespace(column.filled), pattern)
+    return pc.mean(found.cast("int8")).as_py()
