@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Sequence
 
 import yaml
@@ -9,7 +10,7 @@ import yaml
 from pipeline.table_choice import Choice
 from pipeline.table_guess import Attributes
 
-_LONGEST = 160  # characters of a comment
+_LONGEST = 160  # characters of a comment beside a line; a longer one stands above it
 _CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
 _PLAIN = re.compile(r"([^\W\d]|[./](?=\w))[\w./-]*")
 
@@ -25,20 +26,21 @@ class ConfigText:
         return "\n".join(self._lines) + "\n"
 
     def remark(self, text: str, depth: int = 0) -> None:
-        """A line that is only a comment."""
-        self._lines.append(f"{'  ' * depth}# {_one_line(text)}")
+        """Lines that are only a comment."""
+        for line in textwrap.wrap(_one_line(text), _LONGEST, break_on_hyphens=False):
+            self._lines.append(f"{'  ' * depth}# {line}")
 
     def section(self, name: str, depth: int = 0, seen: str = "") -> None:
         """The name of what follows, deeper."""
         if not depth:
             self._lines.append("")
-        self._lines.append(f"{'  ' * depth}{name}:{_comment(seen)}")
+        self._put(f"{'  ' * depth}{name}:", seen, depth)
 
     def value(
         self, name: str, value: str | float | None, depth: int, seen: str = "", doubt: str = ""
     ) -> None:
         """One setting."""
-        self._add(f"{'  ' * depth}{name}: {scalar(value)}", name, seen, doubt)
+        self._add(f"{name}: {scalar(value)}", depth, seen, doubt)
 
     def choice(self, name: str, choice: Choice, depth: int) -> None:
         """A setting that names a column."""
@@ -47,23 +49,30 @@ class ConfigText:
     def names(self, name: str, names: Sequence[str], depth: int, seen: str = "") -> None:
         """A setting that lists names."""
         listed = ", ".join(map(scalar, names))
-        self._lines.append(f"{'  ' * depth}{name}: [{listed}]{_comment(seen)}")
+        self._put(f"{'  ' * depth}{name}: [{listed}]", seen, depth)
 
     def attributes(self, attributes: Attributes, depth: int) -> None:
         """The attributes of an entity, and below what is left out."""
         if attributes.kept:
             self.section("attributes", depth)
         for choice in attributes.kept:
-            line = f"{'  ' * (depth + 1)}- {scalar(choice.column)}"
-            self._add(line, choice.column, choice.seen, choice.doubt)
+            self._add(f"- {scalar(choice.column)}", depth + 1, choice.seen, choice.doubt)
         for choice in attributes.left_out:
             self.remark(f"left out: {choice.column}, {choice.seen}", depth + bool(attributes.kept))
 
-    def _add(self, line: str, name: str, seen: str, doubt: str) -> None:
+    def _add(self, line: str, depth: int, seen: str, doubt: str) -> None:
         told = "; ".join(part for part in (doubt and f"check: {doubt}", seen) if part)
-        self._lines.append(line + _comment(told))
+        self._put("  " * depth + line, told, depth)
         if doubt:
             self.doubts.append(f"{_one_line(line)}: {_one_line(doubt)}")
+
+    def _put(self, line: str, told: str, depth: int) -> None:
+        """A line with a comment beside it, or above where that is long."""
+        told = _one_line(told)
+        if len(told) > _LONGEST:
+            self.remark(told, depth)
+            told = ""
+        self._lines.append(f"{line}  # {told}" if told else line)
 
 
 def scalar(value: str | float | None) -> str:
@@ -85,11 +94,6 @@ def _reads_back(text: str, value: str | None = None) -> bool:
         return False
 
 
-def _comment(text: str) -> str:
-    return f"  # {_one_line(text)}" if text else ""
-
-
 def _one_line(text: str) -> str:
     line = _CONTROL.sub(" ", text).strip()
-    line = "".join(character for character in line if character.isprintable())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    return "".join(character for character in line if character.isprintable())

@@ -4,10 +4,14 @@ Looks at the tables, finds out which is what, tries whether the catalog loads, a
 proposes. What it is not sure of is marked `# check:`.
 """
 
+import os
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from jobs.catalog_trial import Trial, load_somehow
 from jobs.cli import ROOT
@@ -18,6 +22,7 @@ from pipeline.config_file import load_config
 from pipeline.errors import ConfigError, DataError
 from pipeline.locations import is_remote, parse_location
 from pipeline.proposed_settings import Like, propose_like
+from pipeline.settings import RunName
 from pipeline.table_guess import Guess, guess_tables
 from pipeline.table_heads import Head, read_head
 from pipeline.table_roles import Table, find_roles
@@ -49,21 +54,33 @@ def init(
     """Write a config for some tables, of which some may be named by what they hold.
 
     Raises:
-        ConfigError: the file exists, and is not to be overwritten; or too few or too many tables.
+        ConfigError: the file exists, and is not to be overwritten, or cannot be written; the run
+            cannot be called so; or too few or too many tables.
         DataError: a table cannot be read, or what a catalog needs is not found in any of them.
     """
+    if output.is_dir():
+        raise ConfigError(f"{output} is a folder; give --output a file in it, such as own.yaml")
     if output.exists() and not overwrite:
         raise ConfigError(f"{output} exists; give another --output, or --force to replace it")
-    proposal = propose(paths, run or _run_name(output), users, items, interactions)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    written = output.with_name(f".{output.name}.new")
+    name = run if run is not None else _run_name(output)
+    proposal = propose(paths, name, users, items, interactions)
     try:
-        written.write_text(proposal.text, encoding="utf-8")
+        _write(proposal.text, Path(os.path.realpath(output)))  # of a link, what it points to
+    except OSError as error:
+        raise ConfigError(
+            f"{output} cannot be written ({error.strerror}); give another --output"
+        ) from error
+    return proposal
+
+
+def _write(text: str, output: Path) -> None:
+    """Write a config that can be read, or nothing."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".laser-init-") as folder:
+        written = Path(folder) / output.name
+        written.write_text(text, encoding="utf-8")
         load_config(written)
         written.replace(output)
-    finally:
-        written.unlink(missing_ok=True)
-    return proposal
 
 
 def propose(
@@ -76,9 +93,10 @@ def propose(
     """What `init` would write.
 
     Raises:
-        ConfigError: too few or too many tables.
+        ConfigError: the run cannot be called so, or too few or too many tables.
         DataError: see `init`.
     """
+    _require_name(run)
     named = {"users": users, "items": items, "interactions": interactions}
     given = {name: _located(path) for name, path in named.items() if path is not None}
     places = list(dict.fromkeys([*map(_located, paths), *given.values()]))
@@ -103,6 +121,16 @@ def propose(
     add_catalog(text, guess, like, trial, as_written)
     add_settings(text, guess, trial)
     return Proposal(str(text), text.doubts, guess, trial)
+
+
+def _require_name(run: str) -> None:
+    try:
+        TypeAdapter(RunName).validate_python(run)
+    except ValidationError as error:
+        raise ConfigError(
+            f"--run {run!r}: a run is called by letters, digits and . _ - only, the first a letter "
+            "or a digit"
+        ) from error
 
 
 def as_written(place: Path | str) -> str:

@@ -59,12 +59,10 @@ def read_head(location: Path | str, rows: int) -> Head:
         )
     separator = None
     try:
-        options = text_format(file)
-        usual = options.delimiter if options else None
-        if usual or _is_text(file):
-            found = _separator(file, usual or ",")
-            separator = found if found != usual else None
-            table, is_whole = _text_rows(file, found, rows)
+        separator = _other_separator(file)
+        options = text_format(file, separator)  # as a run reads it
+        if options:
+            table, is_whole = _text_rows(file, options, rows)
         else:
             table, is_whole = _parquet_rows(files, rows)
     except (pa.ArrowInvalid, OSError) as error:
@@ -105,8 +103,7 @@ def _parquet_rows(files: list[Path], rows: int) -> tuple[pa.Table, bool]:
     return pa.Table.from_batches(batches) if batches else pa.table({}), True
 
 
-def _text_rows(file: Path, separator: str, rows: int) -> tuple[pa.Table, bool]:
-    parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True)
+def _text_rows(file: Path, parse: pacsv.ParseOptions, rows: int) -> tuple[pa.Table, bool]:
     with open_text(file) as stream, pacsv.open_csv(stream, parse_options=parse) as reader:
         names = names_of(reader.schema, str(file))
     if len(set(names)) < len(names):
@@ -125,23 +122,35 @@ def _text_rows(file: Path, separator: str, rows: int) -> tuple[pa.Table, bool]:
         return pa.Table.from_batches(batches, reader.schema), True
 
 
-def _separator(file: Path, usual: str) -> str:
-    """What stands between the columns: the usual one, if lines agree with the header by it.
+def _other_separator(file: Path) -> str | None:
+    """What stands between the columns of a text table, where its name does not say so.
 
     Raises:
         DataError: the file is not UTF-8.
     """
+    options = text_format(file)
+    if options is None:
+        return _separator(file, pacsv.ParseOptions()) if _is_text(file) else None
+    found = _separator(file, options)
+    return None if found == options.delimiter else found
+
+
+def _separator(file: Path, usual: pacsv.ParseOptions) -> str:
+    """The usual separator, if lines agree with the header by it; else another by which they do."""
     with open_text(file) as stream:
         start = stream.read(_LOOKED_AT)
     _require_utf8(start, file)
     text = start.decode("utf-8", "replace").lstrip("\ufeff")
-    fits = [one for one in (usual, *SEPARATORS) if _share_alike(text, one) >= _ALIKE]
-    return fits[0] if fits else usual
+    others = [text_format(file, one) or usual for one in SEPARATORS]
+    fits = [one for one in (usual, *others) if _share_alike(text, one) >= _ALIKE]
+    return fits[0].delimiter if fits else usual.delimiter
 
 
-def _share_alike(text: str, separator: str) -> float:
+def _share_alike(text: str, options: pacsv.ParseOptions) -> float:
     """Share of lines with as many columns as the header has; 0 if that is one."""
-    widths = [len(row) for row in _some(csv.reader(io.StringIO(text), delimiter=separator)) if row]
+    quoting = csv.QUOTE_MINIMAL if options.quote_char else csv.QUOTE_NONE
+    rows = csv.reader(io.StringIO(text), delimiter=options.delimiter, quoting=quoting)
+    widths = [len(row) for row in _some(rows) if row]
     if not widths or widths[0] < 2:
         return 0.0
     rest = widths[1:-1] or widths[1:]  # the last may be cut
