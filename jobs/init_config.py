@@ -7,7 +7,8 @@ proposes. What it is not sure of is marked `# check:`.
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,19 +59,31 @@ def init(
             cannot be called so; or too few or too many tables.
         DataError: a table cannot be read, or what a catalog needs is not found in any of them.
     """
-    if output.is_dir():
-        raise ConfigError(f"{output} is a folder; give --output a file in it, such as own.yaml")
-    if output.exists() and not overwrite:
-        raise ConfigError(f"{output} exists; give another --output, or --force to replace it")
     name = run if run is not None else _run_name(output)
+    with _complaints_of(output):
+        _require_free(output, overwrite)
     proposal = propose(paths, name, users, items, interactions)
-    try:
+    with _complaints_of(output):
         _write(proposal.text, Path(os.path.realpath(output)))  # of a link, what it points to
+    return proposal
+
+
+@contextmanager
+def _complaints_of(output: Path) -> Iterator[None]:
+    """What the system says of a place, as an error that a person can act on."""
+    try:
+        yield
     except OSError as error:
         raise ConfigError(
             f"{output} cannot be written ({error.strerror}); give another --output"
         ) from error
-    return proposal
+
+
+def _require_free(output: Path, overwrite: bool) -> None:
+    if output.is_dir():
+        raise ConfigError(f"{output} is a folder; give --output a file in it, such as own.yaml")
+    if output.exists() and not overwrite:
+        raise ConfigError(f"{output} exists; give another --output, or --force to replace it")
 
 
 def _write(text: str, output: Path) -> None:

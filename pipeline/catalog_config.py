@@ -77,7 +77,7 @@ class CatalogSettings(Settings):
     def _source_is_given(self) -> "CatalogSettings":
         if self.source == "tables":
             if self.tables is None:
-                raise ValueError("source: tables needs catalog.tables")
+                raise ValueError("source: tables needs catalog.tables; `laser init` writes them")
             return self
         if self.path is None:
             raise ValueError(f"source: {self.source} needs catalog.path")

@@ -199,9 +199,9 @@ def test_a_file_that_is_not_utf8_is_named_with_the_command(shop, tmp_path, encod
 
 def test_the_title_is_the_better_named_of_two_and_the_other_is_mentioned(shop, tmp_path):
     rows = shop.items
-    rows[0].append("original_title")
+    rows[0].insert(1, "original_title")
     for row in rows[1:]:
-        row.append(f"Original {row[1]}")
+        row.insert(1, f"Original {row[1]}")
     proposal, config, _ = made(shop.write(tmp_path), tmp_path)
     assert config.catalog.tables.items.columns["title"] == "name"
     assert proposal.doubts == ["title: name: could also be original_title"]
@@ -235,8 +235,27 @@ def test_times_are_told_with_their_unit(shop, tmp_path, write, unit):
     ("write", "words"),
     [
         (lambda second: second * 10**9, "day is in ns: divide it by 1,000"),
-        (lambda second: "31.12.2023", r"like 2024-05-31 .*; looked at .*day \('31\.12\.2023'\)"),
-        (lambda second: 20231231, r"no column of the interactions is a time .*day \('20231231'\)"),
+        (
+            lambda second: "31.12.2023",
+            r"like 2024-05-31 .*; looked at .*day \('31\.12\.2023'\); day holds days before "
+            "months: write them as 2024-05-31",
+        ),
+        (
+            lambda second: 20231231,
+            r"no column of the interactions is a time .*day \('20231231'\); day holds days without "
+            "dashes: write them as 2024-05-31",
+        ),
+        (lambda second: "1/31/2024 8:15", "day holds dates whose year comes last: write them as 2"),
+        (lambda second: "2024-1-7", "day holds dates in another form: write them as 2024-05-31"),
+        (
+            lambda second: iso(second) if second // 3600 % 2 else second,
+            "day mixes s and dates: write all of them alike",
+        ),
+        (
+            lambda second: second * 1000 if second // 3600 % 2 else second,
+            "day mixes s and ms: write all of them alike",
+        ),
+        (lambda second: "last week", r"day \('last week'\); day is called a time: write them as 2"),
     ],
 )
 def test_times_that_cannot_be_read_are_named(shop, tmp_path, write, words):
@@ -289,6 +308,77 @@ def test_missing_genres_silent_users_and_unknown_items(shop, tmp_path):
     text = proposal.text
     assert "5 users have no interaction" in text
     assert "- genre  # 3 distinct, 27% empty" in text
+
+
+def test_a_day_that_no_calendar_has_costs_its_row_only(shop, tmp_path):
+    shop.change("log", "day", iso)
+    shop.log[7][3] = "2024-06-31"
+    proposal, config, store = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.unusable_rows == "drop"
+    assert "1 of 600 rows without a readable timestamp" in proposal.doubts[0]
+    assert store.read("interactions").num_rows == 599
+
+
+def test_all_that_is_left_out_is_told_however_much_it_is(shop, tmp_path):
+    shop.log[3][1] = shop.log[9][1] = "ghost (1; 2)"
+    shop.log[4][0] = ""
+    shop.log[5][2] = "none (at all)"
+    shop.log[6][3] = ""
+    shop.log.append(list(shop.log[1]))
+    shop.items.append(list(shop.items[1]))
+    proposal, config, _ = made(shop.write(tmp_path), tmp_path)
+    told = " ".join(line.strip(" #") for line in proposal.text.splitlines())
+    for kind in (
+        "items: 2 of 31 rows share their item_id with another row",
+        "interactions: 1 of 601 rows without user_id;",
+        "interactions: 2 of 601 rows name an item that the items table lacks;",
+        "interactions: 1 of 601 rows without a rating that is a finite number;",
+        "interactions: 2 rows repeat the (user_id, item_id, timestamp) of another;",
+        "interactions: 1 of 601 rows without a readable timestamp unusable_rows: drop",
+    ):
+        assert kind in told
+    assert "ghost" not in told  # an example
+    assert max(map(len, proposal.text.splitlines())) < 250
+    assert config.catalog.unusable_rows == "drop"
+
+
+def test_a_file_is_looked_at_as_a_run_reads_it(shop, tmp_path):
+    """RecBole's files know no quotes, so one in a title takes in no rows."""
+    shop.change("items", "name", lambda value: value.replace("The river", '"River" and "sea'))
+    paths = []
+    for path, rows in zip(
+        ("r.user", "r.item", "r.inter"), (shop.users, shop.items, shop.log), strict=True
+    ):
+        lines = "\n".join("\t".join(map(str, row)) for row in rows)
+        paths.append(tmp_path / path)
+        paths[-1].write_text(lines + "\n", encoding="utf-8")
+    _, config, store = made(paths, tmp_path)
+    assert config.catalog.tables.items.separator is None
+    assert store.read("items").num_rows == 30
+    assert store.read("items")["title"][0].as_py() == '"River" and "sea of river'
+
+
+def test_decimal_commas_and_flags_are_ratings(shop, tmp_path):
+    shop.rename("log", stars="sterne")
+    shop.change("log", "sterne", lambda stars: f"{stars},5")
+    _, config, store = made(shop.write(tmp_path, separator=";"), tmp_path)
+    assert columns_of(config)["interactions"]["rating"] == "sterne"
+    assert set(store.read("interactions")["rating"].to_pylist()) == {1.5, 2.5, 3.5, 4.5, 5.5}
+    shop.rename("log", sterne="liked")
+    shop.change("log", "liked", lambda stars: str(stars > "4"))
+    _, config, store = made(shop.write(tmp_path), tmp_path, overwrite=True)
+    assert columns_of(config)["interactions"]["rating"] == "liked"
+    assert config.catalog.positive_rating == 1.0
+    assert set(store.read("interactions")["label"].to_pylist()) == {0, 1}
+
+
+def test_a_rating_that_cannot_be_read_is_told(shop, tmp_path):
+    shop.change("log", "stars", lambda stars: f"{stars} stars")
+    proposal, config, _ = made(shop.write(tmp_path), tmp_path)
+    assert config.catalog.positive_rating is None
+    [doubt] = proposal.doubts
+    assert "stars seems to be a rating and cannot be read, such as '" in doubt
+    assert "write numbers, such as 4 or 4.5; the CTR check needs dislikes" in doubt
 
 
 def test_without_a_table_of_users(shop, tmp_path):
@@ -368,6 +458,38 @@ def test_a_config_that_is_there_is_not_lost(shop, tmp_path):
     init(paths, output, overwrite=True)
     assert load_config(output).run == "mine"
     assert sorted(tmp_path.glob(".*")) == []
+
+
+def test_a_link_stays_a_link(shop, tmp_path):
+    target = tmp_path / "kept" / "real.yaml"
+    target.parent.mkdir()
+    target.write_text("old")
+    output = tmp_path / "mine.yaml"
+    output.symlink_to(target)
+    init(shop.write(tmp_path), output, overwrite=True)
+    assert output.is_symlink()
+    assert load_config(target).run == "mine"
+    assert sorted(target.parent.iterdir()) == [target]
+
+
+def test_what_cannot_be_written_is_named_as_it_was_given(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    with pytest.raises(ConfigError, match=rf"^{tmp_path} is a folder; give --output a file in it"):
+        init(paths, tmp_path, overwrite=True)
+    for output, why in (
+        (paths[0] / "own.yaml", "Not a directory|File exists"),
+        (Path("/proc/nowhere/own.yaml"), "No such file"),
+        (tmp_path / f"{'x' * 300}.yaml", "File name too long"),
+    ):
+        with pytest.raises(ConfigError, match=rf"{output} cannot be written \(({why})"):
+            init(paths, output)
+
+
+@pytest.mark.parametrize("run", ["my run", "", "-x", "a/b"])
+def test_a_run_that_cannot_be_called_so_is_refused_as_what_was_said(shop, tmp_path, run):
+    with pytest.raises(ConfigError, match=rf"^--run '{run}': a run is called by letters"):
+        init(shop.write(tmp_path), tmp_path / "mine.yaml", run=run)
+    assert not list(tmp_path.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", ["my shop", "日本", "2024-05"])
