@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from pipeline.config import PromptSettings
 from pipeline.errors import DataError
+from pipeline.rating_words import RatingWords
 from pipeline.row_batches import Rows
 from pipeline.templates import Templates, line_of
 
@@ -79,6 +80,7 @@ class Prompts:
         self._categories = _Categories(items["attributes"])
         past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
         self._history = _History.of(users, items, past)
+        self._in_words = RatingWords.of(past["rating"])
         # Groups and pools see all of the past, so a text may owe something to any of it.
         self.asof: int = pc.max(past["timestamp"]).as_py() or 0
 
@@ -128,7 +130,8 @@ class Prompts:
             user["user_id"],
             attributes=_lines(user["attributes"], "{} {}"),
             history=[
-                (self._titles[history.items[one]], _stars(history.ratings[one])) for one in shown
+                (self._titles[history.items[one]], self._in_words(history.ratings[one]))
+                for one in shown
             ],
             categories=[self._categories.of(history.items[one]) for one in shown],
         )
@@ -214,10 +217,6 @@ class _History:
     def latest(self, user: int, limit: int) -> range:
         end = int(self.starts[user + 1])
         return range(max(int(self.starts[user]), end - limit), end)
-
-
-def _stars(rating: float) -> str:
-    return f"{rating:g} star" if rating == 1 else f"{rating:g} stars"
 
 
 def _lines(attributes: Iterable[tuple[str, str]], form: str) -> list[str]:

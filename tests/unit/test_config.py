@@ -134,7 +134,9 @@ def test_settings_that_contradict_each_other_are_refused(complaint):
     assert "catalog.split: train_share + valid_share must stay below 1" in complaint(
         "catalog.split.train_share=0.95"
     )
-    assert "catalog: source: tables needs catalog.tables" in complaint("catalog.source=tables")
+    assert "catalog: source: tables needs catalog.tables; `laser init` writes" in complaint(
+        "catalog.source=tables"
+    )
     for source in ("movielens", "amazon_books"):
         overrides = f"catalog.source={source}", "catalog.path="
         assert f"catalog: source: {source} needs catalog.path" in complaint(*overrides)

@@ -1,5 +1,7 @@
 """Tables as people have them: other separators and encodings, no users, no ratings, bad rows."""
 
+import pickle
+
 import pytest
 
 from jobs import check_ctr
@@ -195,6 +197,20 @@ def test_rows_that_cannot_be_used_are_refused_or_left_out_as_the_config_says(set
         "1 of 41 rows repeat the user, item and time",
     ):
         assert words in caplog.text
+
+
+def test_a_day_that_no_calendar_has_is_one_row_of_many(settings):
+    days = [
+        f"r{n % 10},b{n % 9},{n % 5 + 1},{2022 + n // 12}-{n % 12 + 1:02d}-28" for n in range(30)
+    ]
+    head = "user_id,item_id,rating,timestamp"
+    texts = {"interactions": "\n".join([head, *days, "r1,b2,3,2024-06-31"])}
+    with pytest.raises(DataError) as caught:
+        load_catalog(settings(texts))
+    assert "1 of 31 rows without a readable timestamp (rows 31: user_id 'r1'" in str(caught.value)
+    assert caught.value.found == ["interactions: 1 of 31 rows without a readable timestamp"]
+    assert pickle.loads(pickle.dumps(caught.value)).found == caught.value.found  # of a Ray worker
+    assert load_catalog(settings(texts, unusable_rows="drop")).interactions.num_rows == 30
 
 
 def test_a_wrong_unit_is_refused_even_where_rows_may_be_left_out(settings):

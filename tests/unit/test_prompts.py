@@ -85,6 +85,33 @@ def test_rows_of_one_moment_are_shown_in_order_of_the_item_id():
     assert text.index("Zeta") < text.index("Alpha")
 
 
+@pytest.mark.parametrize(
+    ("ratings", "lines"),
+    [
+        ([8.0, 1.0, 5.5], "A, 8 of 10 stars\nB, 1 of 10 stars\nC, 5.5 of 10 stars"),
+        ([80.0, 8.0, 100.0], "A, 80 of 100 stars\nB, 8 of 100 stars\nC, 100 of 100 stars"),
+        ([812.0, 3.0, 1.0], "A, 812 stars\nB, 3 stars\nC, 1 star"),  # plays, say
+        ([1.0, 0.0, 1.0], "A, liked\nB, not liked\nC, liked"),
+        ([1.0, 0.5, 0.0], "A, 1 star\nB, 0.5 stars\nC, 0 stars"),
+        ([1.0, 1.0, 1.0], "A, 1 star\nB, 1 star\nC, 1 star"),
+        ([5.0, 0.0, 1.0], "A, 5 stars\nB, 0 stars\nC, 1 star"),
+    ],
+)
+def test_ratings_that_are_not_of_five_stars_say_of_what_they_are(ratings, lines):
+    rows = [("u", f"i{n}", rating, n, "knowledge") for n, rating in enumerate(ratings)]
+    later = ("u", "i0", 1000.0, 9, "train")  # no prompt knows of it
+    prompts = user_prompts(
+        make_users(u={}), make_items("A", "B", "C"), make_interactions(*rows, later)
+    )
+    assert lines in prompts["u"].text
+
+
+def test_the_scale_is_that_of_all_whoever_is_asked():
+    rows = [("u", "i0", 4.0, 0, "knowledge"), ("v", "i0", 9.0, 1, "knowledge")]
+    prompts = user_prompts(make_users(u={}), make_items("A"), make_interactions(*rows))
+    assert "A, 4 of 10 stars" in prompts["u"].text
+
+
 def test_star_ratings_read_naturally():
     items = make_items("A", "B", "C")
     rows = [(("u"), f"i{n}", stars, n, "knowledge") for n, stars in enumerate([1.0, 3.5, 3.7])]
