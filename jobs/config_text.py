@@ -11,6 +11,7 @@ from pipeline.table_choice import Choice
 from pipeline.table_guess import Attributes
 
 _LONGEST = 160  # characters of a comment beside a line; a longer one stands above it
+_WRAP = textwrap.TextWrapper(_LONGEST, break_on_hyphens=False, break_long_words=False)
 _CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+")
 _PLAIN = re.compile(r"([^\W\d]|[./](?=\w))[\w./-]*")
 
@@ -27,7 +28,7 @@ class ConfigText:
 
     def remark(self, text: str, depth: int = 0) -> None:
         """Lines that are only a comment."""
-        for line in textwrap.wrap(_one_line(text), _LONGEST, break_on_hyphens=False):
+        for line in _WRAP.wrap(_one_line(text)):
             self._lines.append(f"{'  ' * depth}# {line}")
 
     def section(self, name: str, depth: int = 0, seen: str = "") -> None:

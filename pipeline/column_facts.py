@@ -127,8 +127,12 @@ class Column:
     @property
     def example(self) -> str:
         """One value; the beginning of a long one."""
-        value = self.values[0].as_py() if self.distinct else ""
-        return value if len(value) <= _LONG else f"{value[:_LONG]}..."
+        return shortened(self.values[0].as_py()) if self.distinct else ""
+
+
+def shortened(value: str) -> str:
+    """A value as an example."""
+    return value if len(value) <= _LONG else f"{value[:_LONG]}..."
 
 
 def columns_of(head: Head) -> dict[str, Column]:

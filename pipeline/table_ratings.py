@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.column_facts import Column
+from pipeline.column_facts import Column, shortened
+from pipeline.columns import as_ratings
 from pipeline.table_choice import Choice, rivals
 from pipeline.table_words import means
 
@@ -67,8 +69,10 @@ def _unread(columns: Mapping[str, Column]) -> str:
     for name, column in columns.items():
         is_named = means(name, "rating") and not means(name, "count")
         if is_named and column.distinct and column.ratings is None and not column.time:
+            values = pa.chunked_array([column.values])
+            odd = values.filter(pc.is_null(as_ratings(values, name)))[0].as_py()
             return (
-                f"{name} seems to be a rating and cannot be read, such as {column.example!r}: "
+                f"{name} seems to be a rating and cannot be read, such as {shortened(odd)!r}: "
                 "write numbers, such as 4 or 4.5"
             )
     return ""

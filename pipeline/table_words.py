@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 _WORDS = {
     "user": "user uid reader member customer client person people viewer visitor account card "
-    "buyer subscriber listener player student patron shopper kunde leser nutzer lecteur usager "
-    "utilisateur usuario lector cliente 用户 读者 会员 客户 顾客 买家 学生 ユーザー 会員",
+    "reviewer buyer subscriber listener player student patron shopper kunde leser nutzer lecteur "
+    "usager utilisateur usuario lector cliente 用户 读者 会员 客户 顾客 买家 学生 ユーザー 会員",
     "item": "item book movie film product article isbn sku asin song track album game show recipe "
     "course hotel restaurant good merchandise catalog catalogue buch produkt artikel livre produit "
     "libro producto 书 图书 商品 电影 影片 物品 产品 作品 歌曲 文章 課程 书籍",

@@ -342,6 +342,17 @@ def test_all_that_is_left_out_is_told_however_much_it_is(shop, tmp_path):
     assert config.catalog.unusable_rows == "drop"
 
 
+def test_a_wide_table_is_listed_to_its_last_column(shop, tmp_path):
+    wide = [f"a rather long name {n}" for n in range(40)]
+    shop.users = [row + (wide if row[0] == "card" else ["x"] * 40) for row in shop.users]
+    proposal, _, _ = made(shop.write(tmp_path), tmp_path)
+    lines = proposal.text.splitlines()
+    path = next(place for place, line in enumerate(lines) if line.endswith("readers.csv"))
+    assert all(line.lstrip().startswith("#") for line in lines[path - 4 : path])
+    assert lines[path - 1].endswith("a rather long name 39")
+    assert max(map(len, lines)) < 250
+
+
 def test_a_file_is_looked_at_as_a_run_reads_it(shop, tmp_path):
     """RecBole's files know no quotes, so one in a title takes in no rows."""
     shop.change("items", "name", lambda value: value.replace("The river of", '"The river of'))

@@ -120,15 +120,26 @@ def test_a_rating_is_what_is_called_so_and_a_count_only_if_there_is_none(log, ra
     assert bool(found.doubt) == bool(doubt)
 
 
+def test_the_columns_of_published_reviews_are_known():
+    log = {"reviewerID": WHO, "vote": steps(90), "overall": steps(5), "verified": ["true"] * ROWS}
+    log |= {"asin": [f"B{n:09d}" for n in WHAT], "unixReviewTime": START + np.arange(ROWS)}
+    items = {"asin": [f"B{n:09d}" for n in range(ITEMS)], "brand": TITLES[::-1], "title": TITLES}
+    found = guess_tables(find_roles([table_of("meta.csv", items), table_of("reviews.csv", log)]))
+    assert (found.user_id.column, found.user_id.doubt) == ("reviewerID", "")
+    assert (found.item_id.column, found.title.column) == ("asin", "title")
+    assert (found.rating.choice.column, found.rating.choice.doubt) == ("overall", "")
+    assert found.timestamp.column == "unixReviewTime"
+
+
 def test_flags_that_are_not_called_a_rating_are_none():
     found = guess(verified=["true", "false"] * (ROWS // 2)).rating
     assert (found.choice, found.doubt) == (None, "")
 
 
 def test_a_rating_that_cannot_be_read_is_no_silent_none():
-    found = guess(stars=["4 stars", "2 stars"] * (ROWS // 2)).rating
+    found = guess(stars=["4", "none at all"] * (ROWS // 2)).rating
     assert found.choice is None
-    assert found.doubt.startswith("stars seems to be a rating and cannot be read")
+    assert found.doubt.startswith("stars seems to be a rating and cannot be read, such as 'none at")
 
 
 def test_a_long_example_is_its_beginning():
