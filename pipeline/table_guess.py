@@ -119,7 +119,9 @@ def _title(table: Table, columns: Mapping[str, Column]) -> Choice:
         if spread[name] > 0.5 and column.length <= _LONG_TITLE and not means(name, "genre")
     ]
     others.sort(key=lambda name: (means(name, "maker"), -spread[name]))
-    names = list(dict.fromkeys([*[name for name in named if name in others], *named, *others]))
+    best = [name for name in named if name in others]
+    called = [name for name in columns if means(name, "title") and columns[name].distinct]
+    names = list(dict.fromkeys([*best, *named, *others, *called]))
     if not names:
         raise DataError(
             f"{table.listed}: no column is a title, a text of its own for nearly every item; an "
@@ -130,8 +132,14 @@ def _title(table: Table, columns: Mapping[str, Column]) -> Choice:
     missing = chosen.rows - len(chosen.filled)
     seen += f"; {missing:,} items have none" if missing else ""
     others = [name for name in names[1:] if name in named] if named else names[1:]
-    why = "names who made it rather than the item?" if means(names[0], "maker") else ""
+    why = "" if names[0] in named else _why_no_title(names[0])
     return Choice(names[0], seen, rivals(others, why))
+
+
+def _why_no_title(name: str) -> str:
+    if means(name, "maker"):
+        return "names who made it rather than the item?"
+    return "names a kind of items rather than the item?" if means(name, "genre") else ""
 
 
 def _attributes(columns: Mapping[str, Column], is_user: bool) -> Attributes:

@@ -89,6 +89,11 @@ def test_a_maker_in_place_of_a_title_is_doubted():
         "author_name",
         "names who made it rather than the item?",
     )
+    found = guess({"topic_title": TITLES}).title
+    assert (found.column, found.doubt) == (
+        "topic_title",
+        "names a kind of items rather than the item?",
+    )
     columns = {"author": TITLES, "what": TITLES[::-1]}
     assert guess(columns).title.column == "what"
 
