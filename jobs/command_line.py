@@ -4,24 +4,44 @@ Exit codes: see `jobs.cli`. Output for machines goes to stdout, the log to stder
 folder.
 """
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from jobs.commands import measuring, starting, viewing
+from jobs.commands.measuring import MEASURING
 from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
 from jobs.commands.running import run_job, show_dry_run
-from jobs.commands.stages import COMMANDS, MAIN, OTHERS, Command, stages_of
+from jobs.commands.stages import COMMANDS, LISTS, MAIN, OTHERS, STAGES, Command, stages_of
+from jobs.commands.viewing import LOOKING
 
 app = typer.Typer(
     name="laser",
-    help="Knowledge about users and items by an LLM, as features of a CTR model (LASER).",
     epilog="First: laser run (the demo), or laser init TABLES (your own catalog).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(version("laser-knowledge"))
+        raise typer.Exit
+
+
+@app.callback()
+def laser(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Knowledge about users and items by an LLM, as features of a CTR model (LASER)."""
 
 
 def _register(command: Command) -> None:
@@ -86,6 +106,10 @@ for _command in COMMANDS:
     _register(_command)
 for _part in (starting, viewing, measuring):
     app.registered_commands += _part.app.registered_commands
+_PANELS = [MAIN, LOOKING, STAGES, LISTS, OTHERS, MEASURING]
+app.registered_commands.sort(  # the first is what most people look for
+    key=lambda info: (_PANELS.index(str(info.rich_help_panel)), info.name != "run")
+)
 
 
 def main() -> None:

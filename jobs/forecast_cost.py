@@ -142,6 +142,8 @@ def model_size(config: RunConfig) -> ModelSize:
         return named_size(name)
     if is_remote(name):
         return read_model_size(local_copy(name))
+    if config.plan.model is None and config.language_model.gguf_file is not None:
+        return _converted_size(config)
     if Path(name).exists():
         return read_model_size(Path(name))
     cached = try_to_load_from_cache(name, "config.json") if name.count("/") == 1 else None
@@ -150,6 +152,19 @@ def model_size(config: RunConfig) -> ModelSize:
     raise ConfigError(
         f"no config.json of {name} is on this machine; set plan.model to a folder that holds one, "
         f"or to one of {', '.join(CONFIGS)}"
+    )
+
+
+def _converted_size(config: RunConfig) -> ModelSize:
+    """Of the folder that a GGUF file has been converted to."""
+    from pipeline.language_model import loads_at_once, model_folder  # torch takes seconds to import
+
+    if loads_at_once(config.language_model):
+        return read_model_size(model_folder(config.language_model))
+    raise ConfigError(
+        f"{config.language_model.path} holds a GGUF file that has not been converted on this "
+        "machine, which a first run does; set plan.model to a folder that holds a config.json, or "
+        f"to one of {', '.join(CONFIGS)}"
     )
 
 

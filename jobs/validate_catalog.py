@@ -111,7 +111,8 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"warning: {warning}" for warning in facts["warnings"])
     yield from (f"error: {problem}" for problem in facts["problems"])
     errors, warnings = len(facts["problems"]), len(facts["warnings"])
-    verdict = f"{errors} to be mended" if errors else f"run {facts['run']} can start"
+    more = "; what is behind them is seen then" if errors else ""
+    verdict = f"{errors} to be mended{more}" if errors else f"run {facts['run']} can start"
     yield f"{verdict}; {warnings} warning{'' if warnings == 1 else 's'}"
 
 

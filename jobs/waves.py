@@ -95,6 +95,8 @@ def plan_wave(config: RunConfig, store: Store, wave: int, identity: Identity) ->
         settings["sources"] = config.drafts.sources
         if has_draft_model(config):
             settings["drafts"] = {"model": identity.draft_model, "tokens": config.drafts.tokens}
+        elif config.drafts.source != "pools":  # runs from before there was a choice stay current
+            settings["drafts"] = {"source": config.drafts.source}
     inputs = [*CATALOG, "groups"]
     if wave_has_pools(config, wave):
         inputs.append(pools_name(wave))

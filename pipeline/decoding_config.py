@@ -128,7 +128,7 @@ class DraftSettings(Settings):
         if self.source == "model" and self.model is None:
             raise ValueError("source: model needs drafts.model.path")
         fields = type(self).model_fields
-        idle = {"model": ["sources"], "pools": ["model", "tokens"]}[self.source]
+        idle = {"model": ["sources"], "pools": ["model", "tokens"]}.get(self.source, [])
         for name in idle:
             if getattr(self, name) != fields[name].default:
                 raise ValueError(

@@ -149,6 +149,19 @@ def loads_at_once(settings: LanguageModelSettings) -> bool:
     return is_converted(file, model_fingerprint(settings))
 
 
+def model_folder(settings: LanguageModelSettings) -> Path:
+    """Where the files of a GGUF model lie as an ordinary folder, made if need be.
+
+    Raises:
+        ModelError: there is no such file.
+    """
+    assert settings.gguf_file is not None, "other models are loaded by their path"
+    file = local_copy(settings.path) / settings.gguf_file
+    if not file.is_file():
+        raise ModelError(_no_gguf_file(file, "language_model"))
+    return converted_folder(file, settings.dtype, model_fingerprint(settings))
+
+
 def require_context(settings: LanguageModelSettings, max_length: int) -> None:
     """Refuse rows longer than the positions of a model that `loads_at_once`.
 
@@ -211,10 +224,7 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
     folder = local_copy(settings.path)
     path = str(folder) if is_remote(settings.path) else settings.path
     if settings.gguf_file is not None:
-        file = folder / settings.gguf_file
-        if not file.is_file():
-            raise ModelError(_no_gguf_file(file, "language_model"))
-        path = str(converted_folder(file, settings.dtype, model_fingerprint(settings)))
+        path = str(model_folder(settings))
     try:
         # Unsaid, it would mean a question on a terminal.
         return kind.from_pretrained(path, trust_remote_code=False, **options)

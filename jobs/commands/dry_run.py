@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from jobs.commands.durations import Estimate, Size, estimates
 from jobs.commands.planned_store import PlannedStore, WouldWork
+from jobs.commands.refreshed_rows import Refreshed, refreshed_rows
 from jobs.preflight import complaints
-from pipeline.catalog import load_catalog
+from pipeline.catalog import Catalog, load_catalog
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, PartialError
 from pipeline.language_model import loads_at_once
@@ -53,14 +54,16 @@ def dry_run(config: RunConfig, store: Store, stages: Sequence[str]) -> dict[str,
     states = list(_states(config, PlannedStore(store), stages))
     by_stage = {one.stage: one for one in states}
     is_made = "build_catalog" not in by_stage or by_stage["build_catalog"].is_done
-    rows = _catalog_rows(config, store, is_made)
-    expected = estimates(config, _size(config, rows))
+    catalog = None if is_made else load_catalog(config.catalog)
+    rows = _rows(store, catalog)
+    refreshed = _refreshed(config, store, catalog, by_stage.get("generate_knowledge"))
+    expected = estimates(config, _size(config, rows, refreshed))
     return {
         "run": config.run,
         "folder": store.files.address,
-        "previous": config.refresh.previous,
         "rows": rows,
         "texts": _texts(config, rows) if "generate_knowledge" in by_stage else 0,
+        "refreshed": refreshed._asdict() if refreshed else None,
         "stages": [_record(one, expected.get(one.stage)) for one in states],
         "exit_code": next((one.exit_code for one in states if one.exit_code), 0),
     }
@@ -88,8 +91,13 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
     """The same for a terminal."""
     rows = ", ".join(f"{number:,} {name}" for name, number in told["rows"].items())
     texts = f"; {told['texts']:,} texts" if told["texts"] else ""
-    kept = f", those that {told['previous']} has unchanged among them" if told["previous"] else ""
-    yield f"run {told['run']} in {told['folder']}: {rows}{texts}{kept if texts else ''}"
+    yield f"run {told['run']} in {told['folder']}: {rows}{texts}"
+    if refreshed := told["refreshed"]:
+        yield (
+            f"{refreshed['kept']:,} texts are kept, if model and parameters are the same; to be "
+            f"written: {refreshed['changed']:,} that are asked something else or had failed, "
+            f"{refreshed['new']:,} new"
+        )
     todo = [stage for stage in told["stages"] if not stage["is_done"]]
     for stage in told["stages"]:
         time = "" if stage["is_done"] else f"{_duration(stage['seconds']):>12}"
@@ -98,7 +106,7 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield "nothing to do, and nothing was written"
         return
     known = [stage["seconds"] for stage in todo if stage["seconds"] is not None]
-    bound = "at least " if len(known) < len(todo) else "at most " if told["previous"] else ""
+    bound = "at least " if len(known) < len(todo) else ""
     sources = ", ".join(dict.fromkeys(stage["by"] for stage in todo if stage["by"]))
     total = f"in all {bound}{_duration(sum(known))}, after {sources}" if known else "time unknown"
     yield f"{total}; nothing was written"
@@ -139,32 +147,42 @@ def _state(config: RunConfig, store: Store, stage: str) -> _State:
     return _State(stage, _UP_TO_DATE, True)
 
 
-def _catalog_rows(config: RunConfig, store: Store, is_made: bool) -> dict[str, int]:
-    """Users, items and interactions: of the run's catalog, or of the tables it would be made from.
+def _rows(store: Store, catalog: Catalog | None) -> dict[str, int]:
+    """Users, items and interactions: of the tables just read, or of the run's catalog.
 
     Raises:
-        DataError: the tables cannot be used, or the catalog has not been made.
+        DataError: the catalog has not been made.
     """
     names = ("users", "items", "interactions")
-    if is_made:
+    if catalog is None:
         return {name: store.require(name).num_rows for name in names}
-    catalog = load_catalog(config.catalog)
     return {name: getattr(catalog, name).num_rows for name in names}
+
+
+def _refreshed(
+    config: RunConfig, store: Store, catalog: Catalog | None, texts: _State | None
+) -> Refreshed | None:
+    """Of a refresh whose texts are not up to date, which of them would be kept."""
+    if not config.refresh.previous or texts is None or texts.is_done:
+        return None
+    names = ("users", "items", "interactions")
+    return refreshed_rows(config, catalog or Catalog(*(store.read(name) for name in names)))
 
 
 def _texts(config: RunConfig, rows: dict[str, int]) -> int:
     return sum(rows[f"{kind}s"] for kind in config.generation.kinds)
 
 
-def _size(config: RunConfig, rows: dict[str, int]) -> Size:
+def _size(config: RunConfig, rows: dict[str, int], refreshed: Refreshed | None) -> Size:
     texts, ctr = _texts(config, rows), config.ctr
+    written = refreshed.changed + refreshed.new if refreshed else texts
     kinds = [rows[f"{kind}s"] // config.generation.waves for kind in config.generation.kinds]
     compared = sum(min(of_kind, config.comparison.rows_per_kind) for of_kind in kinds)
     return Size(
         rows["interactions"],
         texts,
-        texts * config.generation.max_new_tokens,
-        compared * config.comparison.repeats,
+        written * config.generation.max_new_tokens,
+        min(compared, written) * config.comparison.repeats,
         rows["interactions"] * len(ctr.models) * ctr.seeds,
     )
 

@@ -59,6 +59,9 @@ Limit = Annotated[
 ]
 
 
+_COMPARED = 2  # rows of a kind that a trial measures decoding on
+
+
 class Asked(NamedTuple):
     """A config and what is set instead of its values."""
 
@@ -81,7 +84,8 @@ def asked(
         f"catalog.max_{name}": min(limit, getattr(given.catalog, f"max_{name}") or limit)
         for name in ("users", "items")
     }
-    trial = {"run": f"{given.run}-limit-{limit}", **most}
+    compared = min(given.comparison.rows_per_kind, _COMPARED)
+    trial = {"run": f"{given.run}-limit-{limit}", **most, "comparison.rows_per_kind": compared}
     return Asked(path, [*overrides, *(f"{key}={value}" for key, value in trial.items())])
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from jobs.commands.options import refuse
+from jobs.commands.viewing import LOOKING
 from pipeline.errors import UserError
 
 app = typer.Typer()
@@ -14,7 +15,7 @@ _TABLE = "File, folder of Parquet files, or URI"
 
 
 @app.command(
-    rich_help_panel="Before a run and beside it",
+    rich_help_panel=LOOKING,
     epilog="Example: laser init data/readers.csv data/books.csv data/ratings.csv "
     "--output conf/bookshop.yaml",
 )

@@ -99,7 +99,8 @@ def plan(
 ) -> None:
     """What a run would cost on other machines: memory, GPU-hours, money, the best batch."""
     sized = [] if limit is None else [f"plan.entities={limit}"]
-    on = asked(config, [*(settings or []), *sized])
+    # A run of its own: whoever asks for a price should not wait for the run that is priced.
+    on = asked(config, ["run=plan", *(settings or []), *sized])
     if as_json:
         look(_forecast, on, as_json, must_exist=False)
     run_job("plan", "forecast_cost", on, as_json)

@@ -100,6 +100,24 @@ def test_a_missed_threshold_is_told_and_hides_nothing(config_file, finished):
     assert by_stage["measure_quality"]["state"] == "up to date"
 
 
+def test_a_refresh_says_what_it_keeps(config_file, finished):
+    """As many as the refresh itself says it carries over: see test_refresh."""
+    words = ["refresh", "--config", str(config_file), "--previous", "bookshop", "--run", "next"]
+    same = json.loads(CliRunner().invoke(app, [*words, "--dry-run", "--json"]).stdout)
+    assert same["refreshed"] == {"kept": 79, "changed": 0, "new": 0}
+    shown = ["--set", "prompts.history_limit=2", "--dry-run", "--json"]
+    less = json.loads(CliRunner().invoke(app, [*words, *shown]).stdout)
+    assert less["refreshed"]["kept"] == 39  # items are asked the same
+    assert less["refreshed"]["changed"] == 40
+    by_stage = {one["stage"]: one for one in less["stages"]}
+    everything = {one["stage"]: one for one in told(config_file, "--set", "run=all")[0]["stages"]}
+    ratio = by_stage["generate_knowledge"]["seconds"] / everything["generate_knowledge"]["seconds"]
+    assert ratio == pytest.approx(40 / 79)
+    wrong = CliRunner().invoke(app, [*words, "--dry-run", "--previous", "nobody"])
+    assert wrong.exit_code == 3
+    assert "nobody" in wrong.stderr
+
+
 def test_what_a_run_leaves_out_is_not_to_be_made(config_file, finished):
     _, states = told(config_file, "--set", "comparison.rows_per_kind=0")
     assert states["compare_decoding"] == "up to date"
