@@ -16,6 +16,7 @@ from pipeline.schemas import (
     INTERACTIONS,
     KNOWLEDGE,
     RECOMMENDATIONS,
+    SCHEMAS,
     with_vector_width,
 )
 from pipeline.store import Store
@@ -23,6 +24,7 @@ from pipeline.store import Store
 PAGE = Path(__file__).resolve().parents[2] / "pipeline/docs/outputs.md"
 BLOCKS = re.findall(r"^## (\w+)\n\n```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 WIDTH = 3
+TIMES = ("asof", "latest_source")
 EVENTS = [("v", "i"), ("u", "j"), ("v", "j"), ("ü", "i")]
 ENTITIES = [("user", "u"), ("item", "i"), ("user", "ü"), ("item", "j"), ("user", "v")]
 VECTORS = np.arange(len(ENTITIES) * WIDTH, dtype=np.float32).reshape(-1, WIDTH)
@@ -103,6 +105,24 @@ def test_the_lines_of_the_docs_give_a_matrix_and_the_right_join(run, library, co
     }[library]()
     told = sorted((user, item, list(vector)) for user, item, vector in found)
     assert told == sorted((*event, VECTOR_OF["user", event[0]]) for event in EVENTS)
+
+
+@pytest.mark.parametrize("name", ["features", "knowledge", "recommendations"])
+def test_the_docs_have_every_column(name):
+    table = (
+        PAGE.read_text().partition(f"**{name}**\n")[2].partition("\n**")[0].partition("\n## ")[0]
+    )
+    told = re.findall(r"^\| `(\w+)` \| (\S+) \| (.+) \|$", table, re.M)
+    types = [(column, kind) for column, kind, _ in told]
+    assert types == [(field.name, type_of(field.type)) for field in SCHEMAS[name][0]]
+    assert all(meaning.startswith("seconds; ") is (column in TIMES) for column, _, meaning in told)
+
+
+def type_of(kind):
+    """A type as the page names it."""
+    if pa.types.is_list(kind):
+        return f"list<{type_of(kind.value_type)}>"
+    return {"float": "float32"}.get(str(kind), str(kind))
 
 
 def test_the_docs_show_every_library():
