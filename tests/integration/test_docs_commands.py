@@ -58,7 +58,8 @@ class Reader:
     def runs(self, line):
         """What a line of the page prints."""
         words = [word.replace("conf/bookshop.yaml", str(self.config)) for word in shlex.split(line)]
-        words = [word.replace("data/bookshop", f"{self.folder}/data/bookshop") for word in words]
+        for ours in ("data/bookshop", "conf/schema.json"):
+            words = [word.replace(ours, f"{self.folder}/{ours}") for word in words]
         assert words[0] == "laser", line
         settings = self.settings if "--config" in words else []
         done = CliRunner().invoke(app, [*words[1:], *settings])
