@@ -33,8 +33,8 @@ def datasets(config: RunConfig) -> list[str]:
         by_wave += [pools_name(wave)] if wave_has_pools(config, wave) else []
         by_wave.append(knowledge_name(wave))
     before = ["users", "items", "interactions", "embeddings", "groups"]
-    after = ["knowledge", "comparison", "features", "quality", *check_datasets(config), "report"]
-    return [*before, *by_wave, *after]
+    checked = ["quality", *check_datasets(config)]
+    return [*before, *by_wave, "knowledge", "features", *checked, "comparison", "report"]
 
 
 def check_datasets(config: RunConfig) -> list[str]:
