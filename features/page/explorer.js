@@ -87,12 +87,15 @@
       byId("list").replaceChildren(...shown.map(entry));
       byId("list").start = first + 1;
       byId("found").textContent = hits.length === texts.length
-        ? `${number(texts.length)} texts`
-        : `${number(hits.length)} of ${number(texts.length)} texts`;
+        ? textsOf(texts.length) : `${number(hits.length)} of ${textsOf(texts.length)}`;
       byId("page").textContent = hits.length
         ? `${number(first + 1)} to ${number(first + shown.length)}` : "none";
       byId("back").disabled = first === 0;
       byId("next").disabled = first + PER_PAGE >= hits.length;
+    }
+
+    function textsOf(count) {
+      return `${number(count)} text${count === 1 ? "" : "s"}`;
     }
 
     function entry(row) {
@@ -115,6 +118,7 @@
     function choose(row) {
       chosen = row;
       byId("chosen").hidden = row < 0;
+      byId("none").hidden = row >= 0;
       for (const button of byId("list").querySelectorAll("button")) {
         if (Number(button.dataset.row) === row) button.setAttribute("aria-current", "true");
         else button.removeAttribute("aria-current");
@@ -231,19 +235,30 @@
       }));
     }
 
+    // Groups of the chosen kind only; one that was chosen before stays so if it is among them.
+    function offerGroups() {
+      const of = byId("kind").value, list = byId("group"), before = list.value;
+      const { names, places } = columns.group;
+      const there = new Set(places.filter((_, row) => !of || kind(row) === of));
+      list.length = 1; // "all"
+      fill("group", names.filter((_, place) => there.has(place)));
+      list.value = [...list.options].some((one) => one.value === before) ? before : "";
+    }
+
     fill("kind", columns.kind.names);
-    fill("group", columns.group.names);
+    offerGroups();
     fill("rule", columns.rule.names);
     fill("wave", [...new Set(columns.wave)].sort((a, b) => a - b));
     const form = byId("app").querySelector("form");
     let timer = 0;
     form.addEventListener("input", (event) => {
       clearTimeout(timer);
+      if (event.target === byId("kind")) offerGroups();
       if (event.target === byId("query")) timer = setTimeout(find, 120);
       else find();
     });
     form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("reset", () => setTimeout(find, 0));
+    form.addEventListener("reset", () => setTimeout(() => { offerGroups(); find(); }, 0));
     byId("back").addEventListener("click", () => turn(first - PER_PAGE));
     byId("next").addEventListener("click", () => turn(first + PER_PAGE));
     byId("list").addEventListener("click", (event) => {

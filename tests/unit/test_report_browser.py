@@ -205,6 +205,30 @@ def test_filters_and_orders_narrow_what_is_found(open_page, text_of):
     assert "prompt has 600 tokens" in (page.locator("#texts-numbers").text_content() or "")
 
 
+def test_groups_are_those_of_the_chosen_kind_and_no_pane_is_empty(open_page, text_of):
+    page = open_page(text_of()).locator("#texts-app")
+    groups = page.get_by_label("Group")
+
+    def offered():
+        return groups.locator("option").all_text_contents()
+
+    assert offered() == ["all", "item/c0", "item/c1", "user/c0", "user/c1"]
+    groups.select_option("user/c0")
+    page.get_by_label("Kind").select_option("user")
+    assert offered() == ["all", "user/c0", "user/c1"]
+    assert (groups.input_value(), found(page)) == ("user/c0", "15 of 55 texts")
+    page.get_by_label("Kind").select_option("item")
+    assert offered() == ["all", "item/c0", "item/c1"]
+    assert (groups.input_value(), found(page)) == ("", "25 of 55 texts")
+    assert page.get_by_text("No text is like this").is_hidden()
+    page.get_by_label("has an error").check()
+    assert page.get_by_text("No text is like this").is_visible()
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#texts-found")).to_have_text("55 texts")
+    assert len(offered()) == 5
+    assert page.get_by_text("No text is like this").is_hidden()
+
+
 def test_one_page_of_hits_is_drawn_at_a_time(open_page, text_of):
     page = open_page(text_of())
     page.wait_for_selector("#texts-app:not([hidden])")
