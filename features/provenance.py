@@ -22,6 +22,7 @@ _VECTORS = {  # what stands for each of VECTOR_SOURCES
     "none": "zero vectors",
 }
 _UNITS = {
+    "fits": "models",
     "pools": "tokens",
     "ctr": "test rows",
     "report": "datasets",
@@ -85,7 +86,7 @@ def stages(
             | _malformed(store),
         )
         | {"is_whole": _is_whole(_manifests(store, ["features"]))},
-        _stage("check", _manifests(store, ["ctr"] if ctr else []), fits) | {"facts": {}},
+        _check_stage(store, fits) if ctr else _stage("check", [], {}),
         _stage("comparison", _manifests(store, ["comparison"] if comparison else []), rows)
         | {"facts": {}},
     ]
@@ -101,7 +102,8 @@ def datasets(store: Store) -> list[dict[str, Any]]:
     """Settings, inputs and fingerprints of every dataset of the run."""
     waves = wave_datasets(store, "pools") + wave_datasets(store, "knowledge")
     waves.sort(key=lambda name: int(name.split("/")[1]))  # stable: the pools of a wave come first
-    names = [*REQUIRED[:5], *waves, *REQUIRED[5:], *OPTIONAL]
+    check = [name for name in _check_datasets(store) if name not in OPTIONAL]
+    names = [*REQUIRED[:5], *waves, *REQUIRED[5:], *OPTIONAL[:2], *check, *OPTIONAL[2:]]
     return [
         {
             "dataset": manifest.dataset,
@@ -116,6 +118,17 @@ def datasets(store: Store) -> list[dict[str, Any]]:
         }
         for manifest in _manifests(store, names)
     ]
+
+
+def language_model_of(report: Mapping[str, Any]) -> str:
+    """Its name, by the comparison or the config; else what the waves know it by, "" if nothing."""
+    if report["speed"]:
+        return report["speed"]["model"]
+    config = report.get("config") or {}
+    path = config.get("language_model", {}).get("path", "")
+    waves = [one["settings"] for one in report["datasets"] if one["dataset"].startswith("waves/")]
+    known = [one["model"] for one in waves if isinstance(one.get("model"), str)]
+    return path.rstrip("/").rpartition("/")[2] or next(iter(known), "")
 
 
 def unit_of(dataset: str) -> str:
@@ -189,6 +202,20 @@ def _stage(name: str, manifests: list[Manifest], counts: dict[str, int]) -> dict
         "seconds": sum(manifest.seconds for manifest in manifests) if manifests else None,
         "facts": manifests[-1].facts if manifests else {},
     }
+
+
+def _check_stage(store: Store, counts: dict[str, int]) -> dict[str, Any]:
+    """Most of its time goes into the fits and the controls, which may have had several tries."""
+    parts = _manifests(store, _check_datasets(store))
+    tries = [manifest for manifest in parts if manifest.dataset != "ctr"]
+    return _stage("check", parts, counts) | {"facts": {}, "is_whole": _is_whole(tries)}
+
+
+def _check_datasets(store: Store) -> list[str]:
+    """`ctr`, and what was made for it alone, in the order of the flow."""
+    fits = store.manifest("fits")
+    encoded = [name for name in fits.inputs if name.startswith("controls/")] if fits else []
+    return [*encoded, "fits", "ctr"]
 
 
 def _is_whole(manifests: list[Manifest]) -> bool | None:

@@ -84,7 +84,7 @@ def _check(config: RunConfig, store: Store, plan: Plan) -> None:
         "framework": config.framework,
         "plain_run": config.plain_run,
         **summarise(data, fits, config.ctr, config.seed),
-        **store.require("fits").facts,
+        "coverage": store.require("fits").facts["coverage"],
     }
     _log_result(result)
     plan.write_json(RESULT, result, len(data.splits["test"]))

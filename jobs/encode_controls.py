@@ -65,12 +65,14 @@ def _write(plan: Plan, prompts: Prompts, pool: ActorPool) -> None:
     """FEATURES, block by block, after those that are stored."""
     writer = plan.open_writer()
     stored = len(writer.parts())
+    written = 0  # now, by the job that says its seconds
     total = sum(math.ceil(prompts.count(kind) / _BLOCK_ROWS) for kind in KINDS)
     blocks = islice(control_texts(prompts, _BLOCK_ROWS), stored, None)
     for number, block in enumerate(pool.through(blocks, total - stored, ordered=True), 1):
         writer.append(block.drop_columns(["truncated"]))
+        written += block.num_rows
         log.info("%s: %d / %d blocks", plan.name, stored + number, total)
-    writer.finish()
+    writer.finish({"rows_written": written})
     log.info("%s: %d rows", plan.name, plan.store.require(plan.name).num_rows)
 
 

@@ -55,8 +55,8 @@ def run(config: RunConfig, store: Store) -> None:
     )
     writer = plan.open_writer()
     done = {fit.task: fit for fit in read_fits(writer.existing())}
-    if done:
-        log.info("fits: %d are stored already", len(done))
+    if stored := len(done):
+        log.info("fits: %d are stored already", stored)
     first = first_tasks(config.ctr, arms, config.seed)
     total = len(first) + (config.ctr.seeds - 1) * len(config.ctr.models) * len(arms)
     trainer = _Trainer(data, arms, config, total)
@@ -68,7 +68,8 @@ def run(config: RunConfig, store: Store) -> None:
 
     fill(first)
     fill(other_tasks(tuned(done[task] for task in first), config.ctr))
-    writer.finish({"coverage": coverage})
+    # What the try wrote that the seconds are of.
+    writer.finish({"coverage": coverage, "rows_written": len(done) - stored})
 
 
 def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
