@@ -40,8 +40,13 @@ class Cloud:
     dots: list[Dot]
 
 
-def waterfall(title: str, description: str, steps: Sequence[Step]) -> Markup:
-    """What every step adds to the one before, or takes from it; the first stands on zero."""
+def waterfall(
+    title: str, description: str, steps: Sequence[Step], is_doubted: bool = False
+) -> Markup:
+    """What every step adds to the one before, or takes from it; the first stands on zero.
+
+    Steps that nobody should believe are grey, gain or loss.
+    """
     left = label_width(step.label for step in steps)
     room = WIDTH - left - _FOR_VALUE
     largest = max((step.value for step in steps), default=0.0) or 1.0
@@ -50,7 +55,7 @@ def waterfall(title: str, description: str, steps: Sequence[Step]) -> Markup:
     for index, step in enumerate(steps):
         top = index * _STEP
         low, high = sorted((before, step.value))
-        tone = "quiet" if not index else "gain" if step.value >= before else "loss"
+        tone = "quiet" if is_doubted or not index else "gain" if step.value >= before else "loss"
         start, length = left + room * low / largest, max(1.5, room * (high - low) / largest)
         end = left + room * step.value / largest
         drawn = Markup('<rect class="base" x="{:.1f}" y="{}" width="{:.1f}" height="18"/>').format(

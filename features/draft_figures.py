@@ -14,8 +14,8 @@ _MOST_BARS = 30
 Rows = Sequence[Mapping[str, Any]]
 
 
-def waterfall(steps: Rows) -> Markup:
-    """Tokens per second from plain decoding to ours, a step at a time."""
+def waterfall(steps: Rows, is_doubted: bool = False) -> Markup:
+    """Tokens per second from plain decoding to ours, a step at a time; grey where in doubt."""
     drawn = [
         draft_charts.Step(
             step["step"],
@@ -32,6 +32,7 @@ def waterfall(steps: Rows) -> Markup:
         "From plain decoding to ours",
         "Tokens per second after every step, and the ratio to plain decoding.",
         drawn,
+        is_doubted,
     )
 
 

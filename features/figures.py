@@ -10,6 +10,12 @@ from features import charts, formats
 
 _ARM_TONES = {"transformers.generate": "quiet", "plain": "quiet", "strict": "c1", "relaxed": "c0"}
 _TONES = {"knowledge": "c0", "plain": "c0", "shuffled": "c1", "canary": "c1"}  # of arms
+_OTHER_ARM = "c2"
+_MEANINGS = {  # of the tones
+    "c0": "texts of the model",
+    "c1": "bounds: texts of others, and knowing the test rows",
+    _OTHER_ARM: "controls without a model",
+}
 _HUES = 8  # classes c0 to c7 of the page
 _MOST_BARS = 40
 _PLURALS = {"user": "users", "item": "items", "all": "users and items"}
@@ -17,15 +23,15 @@ _PLURALS = {"user": "users", "item": "items", "all": "users and items"}
 Rows = Sequence[Mapping[str, Any]]
 
 
-def decoding_speed(arms: Rows, kind: str) -> Markup:
-    """Tokens per second of each decoding arm, on one scale for both kinds."""
+def decoding_speed(arms: Rows, kind: str, is_doubted: bool = False) -> Markup:
+    """Tokens per second of each decoding arm, on one scale for both kinds; grey where in doubt."""
     fastest = max((arm["tokens_per_second"] or 0.0 for arm in arms), default=0.0)
     bars = [
         charts.Bar(
             arm["arm"].removeprefix("transformers."),
             arm["tokens_per_second"] or 0.0,
             f"{formats.decimal(arm['tokens_per_second'], 1)}/s",
-            _ARM_TONES.get(arm["arm"], "c2"),
+            "quiet" if is_doubted else _ARM_TONES.get(arm["arm"], "c2"),
             f"{arm['arm']}: {formats.decimal(arm['tokens_per_second'], 1)} tokens per second, "
             f"{formats.times(arm['ratio_to_plain'])} plain decoding",
         )
@@ -137,7 +143,7 @@ def auc_gains(models: Mapping[str, Mapping[str, Any]]) -> Markup | None:
             gain["auc"],
             gain["low"],
             gain["high"],
-            _TONES.get(arm, "c2"),
+            _TONES.get(arm, _OTHER_ARM),
             f"{model}, {arm} over base: {formats.signed(gain['auc'])} "
             f"[{formats.signed(gain['low'])}, {formats.signed(gain['high'])}]",
         )
@@ -149,6 +155,13 @@ def auc_gains(models: Mapping[str, Mapping[str, Any]]) -> Markup | None:
         return None
     description = "AUC of each arm over the base arm with its interval; right of zero is better."
     return charts.interval_chart("AUC over the base arm", description, intervals)
+
+
+def gain_legend(models: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What each colour of `auc_gains` means, and its tone, of those that are there."""
+    arms = {arm for result in models.values() for arm in result["gains"]}
+    used = {_TONES.get(arm, _OTHER_ARM) for arm in arms}
+    return [(words, tone) for tone, words in _MEANINGS.items() if tone in used]
 
 
 def _name_point(point: Mapping[str, Any]) -> str:

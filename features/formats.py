@@ -8,6 +8,10 @@ from typing import Any
 
 MISSING = "n/a"
 _MINUS = "\N{MINUS SIGN}"
+_PLURAL = re.compile(  # what reports count
+    r"\b(answer|arm|dataset|group|interaction|item|line|model|row|text|token|user|vector|version|"
+    r"wave)s\b"
+)
 
 
 def is_number(value: object) -> bool:
@@ -20,6 +24,16 @@ def count(value: float | None) -> str:
     if value is None or not is_number(value):
         return MISSING
     return f"{value / 1e6:,.1f} M" if abs(value) >= 1e7 else f"{value:,.0f}"
+
+
+def counted(value: float | None, words: str) -> str:
+    """A number of things, `words` in the plural: 1 row, 2 rows, 1 entity by behaviour."""
+    return f"{count(value)} {_singular(words) if value == 1 else words}"
+
+
+def _singular(words: str) -> str:
+    words = words.replace("means of their", "mean of its").replace("entities", "entity")
+    return _PLURAL.sub(r"\1", words, count=1)
 
 
 def decimal(value: float | None, digits: int = 2) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from features import acceptance, measures, provenance
+from features import acceptance, measures, provenance, speed
 from features.ctr.verdict import outcome
 from features.step_times import step_times
 from pipeline.errors import DataError
@@ -44,17 +44,21 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
     comparison = _read_json(store, "comparison")
     quality = _read_json(store, "quality")
     ctr = _read_json(store, "ctr")
-    speed = _speed(comparison, store.require("comparison").settings) if comparison else None
+    speeds = (
+        speed.of_comparison(comparison, store.require("comparison").settings)
+        if comparison
+        else None
+    )
     is_refresh = provenance.is_refresh(store)
     written = measures.written_now(knowledge) if is_refresh else knowledge
     refresh = _refresh(knowledge, written, previous) if is_refresh else None
     report = {
         "run": store.root.name,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "headline": _headline(knowledge, written, speed, ctr) | {"refresh": refresh},
+        "headline": _headline(knowledge, written, speeds, ctr) | {"refresh": refresh},
         "stages": provenance.stages(store, tables, comparison, ctr),
         "knowledge": measures.totals(knowledge),
-        "speed": speed,
+        "speed": speeds,
         "no_comparison": no_comparison,
         "acceptance": {
             "by_source": acceptance.by_source(written),
@@ -96,15 +100,17 @@ def _refresh(knowledge: pa.Table, written: pa.Table, previous: str | None) -> di
 def _headline(
     knowledge: pa.Table,
     written: pa.Table,
-    speed: Mapping[str, Any] | None,
+    speeds: Mapping[str, Any] | None,
     ctr: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The six numbers on top of the page; `auc_gain` is the smallest over the models.
 
+    Speeds that cannot be believed give no `speedup`.
+
     `written` are the rows of `knowledge` that this run wrote itself.
     """
     rule = _drafting_rule(written)
-    arms = speed["arms"] if speed else []
+    arms = speeds["arms"] if speeds else []
     ratios = {arm["kind"]: arm["ratio_to_plain"] for arm in arms if arm["arm"] == rule}
     gains = [
         {
@@ -117,7 +123,7 @@ def _headline(
     ]
     known = [gain for gain in gains if gain["auc"] is not None]
     all_rows, now = measures.totals(knowledge), measures.totals(written)
-    return {
+    numbers = {
         "entities": all_rows["written"],
         "of_rows": all_rows["rows"],
         "errors": all_rows["errors"],
@@ -130,56 +136,12 @@ def _headline(
         "auc_gain": min(known, key=lambda gain: gain["auc"]) if known else None,
         "auc_gains": gains,
     }
-
-
-def _speed(comparison: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison with ratios to plain decoding, and with sums over both kinds.
-
-    Comparisons did not always count the rows unlike plain decoding's, and those of older programs
-    count a row once in every repeat.
-    """
-    arms = [dict(arm) for arm in comparison["arms"]]
-    for name in dict.fromkeys(arm["arm"] for arm in arms):
-        parts = [arm for arm in arms if arm["arm"] == name]
-        if all(part["kind"] != "all" for part in parts):
-            arms.append(_all_kinds(name, parts))
-    plain = {arm["kind"]: arm["tokens_per_second"] for arm in arms if arm["arm"] == "plain"}
-    for arm in arms:
-        arm["ratio_to_plain"] = measures.ratio(arm["tokens_per_second"], plain.get(arm["kind"]))
-    strict = next((arm for arm in arms if (arm["arm"], arm["kind"]) == ("strict", "all")), None)
-    kept = {key: comparison[key] for key in comparison if key not in ("texts", "waterfall")}
-    return (
-        {"divergences": []}
-        | kept
-        | {
-            "arms": arms,
-            "repeats": (repeats := settings["comparison"]["repeats"]),
-            "counts_repeats": repeats > 1
-            and not all("repeats" in arm for arm in comparison["arms"]),
-            "strict_unlike_plain": strict and strict.get("rows_unlike_plain"),
-        }
-    )
+    return speed.without_doubtful(numbers, speeds)
 
 
 def _text(text: Mapping[str, Any]) -> dict[str, Any]:
     """Comparisons did not always say which texts had been cut."""
     return {"plain_is_cut": False, "relaxed_is_cut": False, **text}
-
-
-def _all_kinds(name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    keys = ("rows", "seconds", "new_tokens", "looping_rows", "rows_unlike_plain")
-    sums = {key: sum(part[key] for part in parts) for key in keys if key in parts[0]}
-    passes = [measures.ratio(part["new_tokens"], part["tokens_per_forward"]) for part in parts]
-    known = [count for count in passes if count is not None]
-    return {
-        "arm": name,
-        "kind": "all",
-        **sums,
-        "tokens_per_second": measures.ratio(sums["new_tokens"], sums["seconds"]),
-        "tokens_per_forward": (
-            measures.ratio(sums["new_tokens"], sum(known)) if len(known) == len(parts) else None
-        ),
-    }
 
 
 def _read_json(store: Store, name: str) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from features.frameworks import templates_of
 from features.page.explorer import Explorer, pack
 from features.page.pieces import Decode
 from features.page.render import render
-from features.provenance import OPTIONAL, REQUIRED
+from features.provenance import OPTIONAL, REQUIRED, language_model_of
 from features.report import summarise
 from jobs import cli
 from jobs.left_out import why_no_check, why_no_comparison
@@ -61,6 +61,7 @@ def run(config: RunConfig, store: Store) -> None:
         return
     no_check = "" if "ctr" in made else why_no_check(config)
     report = summarise(store, previous, reason) | {"no_check": no_check, "config": shown}
+    report["language_model"] = language_model_of(report)
     report["config_differences"] = config_differences(shown | wording, report["datasets"])
     if others := [one["setting"] for one in report["config_differences"]]:
         log.warning("the run was made with another config: %s; its page tells", ", ".join(others))
@@ -72,7 +73,7 @@ def run(config: RunConfig, store: Store) -> None:
         (folder / "report.html").write_text(page_text, encoding="utf-8")
 
     plan.write_files(fill, num_rows=len(report["datasets"]), facts=report["headline"])
-    _log_headline(report["headline"])
+    _log_headline(report["headline"], report["speed"])
     log.info("report: %s", page)
 
 
@@ -101,7 +102,7 @@ def decoder_of(config: RunConfig, store: Store) -> Decode | None:
     return tokenizer.decode_exactly
 
 
-def _log_headline(headline: Mapping[str, Any]) -> None:
+def _log_headline(headline: Mapping[str, Any], speed: Mapping[str, Any] | None) -> None:
     gain, refresh = headline["auc_gain"], headline["refresh"]
     number = len(headline["auc_gains"])
     smallest = f", the smallest of {number} models" if number > 1 else ""
@@ -124,7 +125,9 @@ def _log_headline(headline: Mapping[str, Any]) -> None:
     now = " written now" if refresh else ""
     log.info("tokens%s: %s", now, formats.count(headline["tokens"]))
     log.info("tokens per forward pass%s: %s", now, formats.decimal(headline["tokens_per_forward"]))
-    log.info("speed-up, %s against plain: %s", headline["rule"], formats.times(headline["speedup"]))
+    doubt = f", {speed['doubt']}" if speed and speed["doubt"] else ""
+    speedup = formats.times(headline["speedup"])
+    log.info("speed-up, %s against plain: %s%s", headline["rule"], speedup, doubt)
     log.info("AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), of_gain)
 
 

@@ -54,7 +54,7 @@ def lossless(over_plain: Gain | None, plain_gain: Gain | None, margin: float, us
         users: of the test rows.
     """
     if over_plain is None:
-        return "not measured: plain_run names no run that was decoded plainly"
+        return "not measured: no run with plainly decoded texts is named (plain_run)"
     if over_plain["reason"]:
         return f"not enough data to say: {over_plain['reason']}"
     found = _interval(over_plain)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from features.ctr.verdict import outcome
-from features.provenance import unit_of
+from features.provenance import language_model_of, unit_of
+from features.speed import doubt_of, without_doubtful
 
 _REPORT = {
     **{"no_check": "", "no_comparison": "", "quality": None, "examples": [], "ctr": None},
@@ -31,7 +32,9 @@ def as_today(report: Mapping[str, Any]) -> dict[str, Any]:
         _say_what_gains_mean(whole["headline"], models)
     if whole["speed"]:
         whole["speed"] = _speed(whole)
+        whole["headline"] = without_doubtful(whole["headline"], whole["speed"])
     named = report["datasets"]
+    whole["language_model"] = whole.get("language_model") or language_model_of(whole)
     whole["datasets"] = [{"unit": unit_of(one["dataset"])} | dict(one) for one in named]
     if whole["texts"]:
         whole["texts"] = [_TEXT | dict(text) for text in whole["texts"]]
@@ -58,4 +61,5 @@ def _speed(report: Mapping[str, Any]) -> dict[str, Any]:
     made = [one for one in report["datasets"] if one["dataset"] == "comparison"]
     settings = made[0]["settings"].get("comparison", {}) if made else {}
     speed = _SPEED | {"repeats": settings.get("repeats", 1)} | dict(report["speed"])
-    return {"counts_repeats": speed["repeats"] > 1} | speed
+    known = {"doubt": doubt_of(speed["arms"], report["waterfall"])}
+    return {"counts_repeats": speed["repeats"] > 1} | known | speed

@@ -1,15 +1,18 @@
 """The page of a report, from templates, styles and scripts that all end up in the one file."""
 
 import json
+import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from features import draft_figures, figures, formats
+from features.page.about_gain import lossless_in_words
 from features.page.explorer import Explorer
 from features.page.older import as_today
 from features.page.summary import paragraphs
@@ -30,13 +33,20 @@ def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = "count", "decimal", "significant", "signed", "percent", "times", "duration", "fact"
+    names = ["count", "counted", "decimal", "significant", "signed", "percent", "times"]
+    names += ["duration", "fact"]
     environment.filters |= {name: getattr(formats, name) for name in names}
+    environment.filters["commands"] = _commands
     report = as_today(report)
+    summary = paragraphs(report)
+    told = {part.topic: part for part in summary}
     return environment.get_template("page.html").render(
         **report,
         explorer=explorer,
-        summary=paragraphs(report),
+        summary=summary,
+        states={topic: part.state for topic, part in told.items()},
+        gain_verdict=told["CTR gain"].sentences[0].rstrip("."),
+        lossless_in_words=partial(lossless_in_words, report=report),
         figures=figures,
         draft_figures=draft_figures,
         quality_table=table,
@@ -51,6 +61,11 @@ def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
 def _file_of_page(name: str) -> Markup:
     """A style or a script, as it stands."""
     return Markup((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+def _commands(text: str) -> Markup:
+    """A text with what stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _pretty(value: Any) -> str:

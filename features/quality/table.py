@@ -107,7 +107,7 @@ _FIGURES: list[tuple[str, Callable[[Column], str | None], str]] = [
     (
         "Cut at the limit",
         _share("cut_share"),
-        "They stop in the middle of a sentence; a higher max_new_tokens mends it.",
+        "They stop in the middle of a sentence; a higher generation.max_new_tokens mends it.",
     ),
     (
         "Nats lost per token",

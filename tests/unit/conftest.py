@@ -53,13 +53,14 @@ _REPORT = {
     "speed": {
         **{"divergences": [], "model": "tiny", "machine": "2 threads", "rows": 8},
         **{"max_new_tokens": 50, "batch_rows": 4, "repeats": 2, "strict_unlike_plain": 0},
-        "counts_repeats": False,
+        **{"counts_repeats": False, "doubt": ""},
         "arms": [
             _arm(name, kind, ratio)
             for kind in ("user", "item", "all")
             for name, ratio in (("plain", 1.0), ("strict", 1.5), ("relaxed", 2.0))
         ],
     },
+    "language_model": "tiny",
     "no_comparison": "",
     "no_check": "",
     "waterfall": [_step("plain", 1.0), _step("pool", 1.4), _step("tree", 1.3), _step("all", 2.0)],
@@ -131,7 +132,7 @@ _REPORT = {
                 "arms": {"base": _SCORES, "knowledge": _SCORES},
                 **{"gain": _GAIN, "gain_over_shuffled": _GAIN, "gain_over_plain": None},
                 **{"gains": {"knowledge": _GAIN}, "verdict": "helps"},
-                **{"lossless": "not measured: no plain run", "power": "yes, the canary trips"},
+                **{"lossless": "not measured: no plain_run", "power": "yes, the canary trips"},
             }
         },
     },

@@ -92,6 +92,7 @@ def test_a_refresh_tells_what_was_kept(made_up_report):
     [
         (2.0, 3, GOOD, "2.00\N{MULTIPLICATION SIGN} as fast as plain decoding"),
         (2.0, 1, OPEN, "take it as a hint"),
+        (0.5, 1, OPEN, "take it as a hint"),
         (1.01, 3, OPEN, "about as fast as plain decoding"),
         (0.8, 3, BAD, "0.80\N{MULTIPLICATION SIGN} as fast as plain decoding, slower"),
     ],
@@ -102,6 +103,48 @@ def test_speed_is_a_gain_only_if_it_was_measured_well(made_up_report, ratio, rep
     assert told(made_up_report)["Speed"][0] == state
     assert words in told(made_up_report)["Speed"][1]
     assert ("a hint" in told(made_up_report)["Speed"][1]) == (repeats == 1)
+    tile = tile_of(render(made_up_report), "Speed-up")
+    assert ("a hint only, every arm ran once" in tile) == (repeats == 1)
+    assert ("number quiet-text" in tile) == (state == OPEN)
+
+
+def test_a_speed_that_cannot_be_is_not_shown_as_one(made_up_report):
+    doubt = "Relaxed decoding came out 9.00x as fast: the machine was busy."
+    made_up_report["speed"]["doubt"] = doubt
+    made_up_report["headline"] |= {"speedup": None, "speedup_by_kind": {}}
+    state, words = told(made_up_report)["Speed"]
+    assert state == OPEN
+    assert words == (
+        f"This measurement of speed is not usable. {doubt} What holds: a forward pass of the model "
+        "wrote 2.50 tokens a row (plain: 1)."
+    )
+    page = render(made_up_report)
+    assert '<div class="number quiet-text">n/a</div>' in tile_of(page, "Speed-up")
+    assert doubt in tile_of(page, "Speed-up")
+    section = page[page.index('<section id="speed">') : page.index('<section id="acceptance">')]
+    assert section.count(doubt) == 2  # above all of it, and over the waterfall
+    assert not re.search(r'class="(gain|loss|c\d)" x=', section.partition("Time per step")[0])
+
+
+def test_an_older_report_is_doubted_as_well(made_up_report):
+    del made_up_report["speed"]["doubt"]
+    assert "not usable" not in render(made_up_report)
+    made_up_report["speed"]["arms"][2]["ratio_to_plain"] = 2.6
+    page = render(made_up_report)
+    assert "Relaxed decoding of users came out 2.60" in tile_of(page, "Speed-up")
+    assert "n/a" in tile_of(page, "Speed-up")
+
+
+def test_the_byline_names_the_model_without_a_comparison(made_up_report):
+    made_up_report |= {"speed": None}
+    del made_up_report["language_model"]
+    assert "language model" not in render(made_up_report).partition("</p>")[0]
+    wave = {**made_up_report["datasets"][0], "dataset": "waves/0/knowledge"}
+    made_up_report["datasets"].append(wave | {"settings": {"model": "8aaf72"}})
+    assert ", language model 8aaf72</p>" in render(made_up_report)
+    made_up_report["config"]["language_model"] = {"path": ".cache/models/smol/"}
+    assert ", language model smol</p>" in render(made_up_report)
+    assert "have a text, written by smol." in render(made_up_report)
 
 
 def test_speed_that_was_not_measured_says_why(made_up_report):
@@ -143,13 +186,64 @@ def test_a_gain_is_evidence_only_over_shuffled_texts(made_up_report):
     assert "That is evidence" in words
     state, words = with_outcome(made_up_report, "better, but no better than shuffled text")
     assert state == BAD
-    assert words.startswith("No evidence that a CTR model gains by the texts: AUC +0.0100 [")
+    verdict = (
+        "No gain by what the texts say: din is no better than with shuffled ones. AUC +0.0100 ["
+    )
+    assert words.startswith(verdict)
 
 
 def test_a_check_that_cannot_see_is_not_a_bad_result(made_up_report):
     state, words = with_outcome(made_up_report, "no evidence either way", "no: AUC +0.0001")
     assert state == OPEN
-    assert "The check is too small to tell" in words
+    assert words.startswith("No gain seen; too few test users (5) to tell. AUC +0.0100 [")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "power", "verdict"),
+    [
+        ("better", "yes", "The CTR models gain by the texts"),
+        ("worse", "yes", "No gain: din is worse with the texts"),
+        (
+            "worse, but no worse than shuffled text", "yes",
+            "No gain: din is worse with the texts, but no worse than with shuffled ones",
+        ),
+        ("no evidence either way", "yes", "No gain seen in din"),
+        (
+            "worse, but no worse than shuffled text", "no: AUC +0.0",
+            "No gain seen; too few test users (5) to tell",
+        ),
+    ],
+)  # fmt: skip
+def test_tile_and_sentence_say_the_same_of_the_gain(made_up_report, outcome, power, verdict):
+    _, words = with_outcome(made_up_report, outcome, power)
+    assert words.startswith(f"{verdict}. AUC ")
+    tile = tile_of(render(made_up_report), "AUC gain")
+    assert f"<b>{verdict}</b>: [" in tile
+    assert ("number quiet-text" in tile) == power.startswith("no")
+
+
+def tile_of(page, name):
+    found = re.search(rf'<li><div class="name">{name}</div>.*?</li>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("strict", "this run's rule (strict) is to keep plain decoding's text"),
+        (
+            "relaxed",
+            "<code>laser run ... --set generation.rule=strict --set 'run=two films-strict'</code> "
+            "makes it, and then <code>laser check ... --set 'plain_run=two films-strict'</code>",
+        ),
+    ],
+)
+def test_a_price_that_was_not_measured_says_what_measures_it(made_up_report, rule, words):
+    made_up_report |= {"run": "two films"}
+    made_up_report["headline"]["rule"] = rule
+    page = render(made_up_report).replace("&#39;", "'")
+    assert page.count(words) == 2  # in the summary and beside the chart of the check
 
 
 def test_one_model_of_two_is_no_gain_of_all(made_up_report):

@@ -159,7 +159,7 @@ def arm(name, kind, seconds):
         "seconds": seconds,
         "new_tokens": 400,
         "tokens_per_second": 400 / seconds,
-        "tokens_per_forward": 1.0 if name != "relaxed" else 4.0,
+        "tokens_per_forward": {"strict": 2.0, "relaxed": 4.0}.get(name, 1.0),
         "looping_rows": 1,
     }
 
@@ -424,9 +424,9 @@ def card(page, name):
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0.001, 0.02, "better: [+0.0010, +0.0200] in din"),
-        (-0.02, -0.001, "worse, but no worse than shuffled text"),
-        (-0.01, 0.02, "no evidence either way"),
+        (0.001, 0.02, "The CTR models gain by the texts: [+0.0010, +0.0200] in din"),
+        (-0.02, -0.001, "No gain: din is worse with the texts, but no worse than with shuffled"),
+        (-0.01, 0.02, "No gain seen in din"),
     ],
 )
 def test_the_card_says_what_the_gain_means(tmp_path, low, high, words):
@@ -468,12 +468,59 @@ def test_the_comparison_stands_in_the_flow_with_its_time(store):
     assert re.search(r"<b>comparison</b>.*8 min 22 s", flow[0], re.DOTALL)
 
 
+def speeds_with(**changed):
+    speeds = comparison()
+    for one in speeds["arms"]:
+        one |= changed.get(f"{one['arm']}_{one['kind']}", {})
+    return speeds
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ""),
+        ({"relaxed_item": {"tokens_per_second": 49.9}}, ""),  # 4.99x of 4 tokens per pass
+        (
+            {"relaxed_item": {"tokens_per_second": 51.0}},
+            "Relaxed decoding of items came out 5.10\N{MULTIPLICATION SIGN} as fast as plain "
+            "decoding with 4.00 tokens per forward pass",
+        ),
+        ({"strict_user": {"tokens_per_second": 60.0}}, "Strict decoding of users came out 3.00"),
+        ({"transformers.generate_user": {"tokens_per_second": 900.0}}, ""),  # another program
+        ({"relaxed_user": {"tokens_per_forward": None}}, ""),
+    ],
+)
+def test_a_ratio_far_above_that_of_tokens_per_pass_is_doubted(store, changed, words):
+    report = summarise_with(store, speeds_with(**changed))
+    assert report["speed"]["doubt"].startswith(words)
+    assert bool(report["speed"]["doubt"]) == bool(words)
+    assert (report["headline"]["speedup"] is None) == bool(words)
+    assert (report["headline"]["speedup_by_kind"] == {}) == bool(words)
+
+
+def test_a_step_of_the_waterfall_is_doubted_too_and_the_log_says_why(store, demo_config, caplog):
+    steps = [
+        {"step": name, "adds": "", "tokens_per_second": 10.0, "ratio_to_plain": ratio}
+        | {"tokens_per_forward": tokens}
+        for name, ratio, tokens in (("plain", 1.0, 0.99), ("+ tree", 0.4, 1.2), ("all", 2.91, 1.35))
+    ]
+    write_json(store, "comparison", comparison() | {"waterfall": steps})
+    with caplog.at_level("INFO"):
+        write_report.run(demo_config, store)
+    found = re.search(
+        "speed-up, relaxed against plain: n/a, The step .all. came out 2.91", caplog.text
+    )
+    assert found is not None
+    facts = store.require("report").facts
+    assert (facts["speedup"], facts["speedup_by_kind"]) == (None, {})
+
+
 def test_rows_that_strict_wrote_unlike_plain_are_counted_and_shown(store):
     speeds = comparison()
     for entry in speeds["arms"]:
         entry["rows_unlike_plain"] = int((entry["arm"], entry["kind"]) == ("strict", "item"))
     page = render(summarise_with(store, speeds))
-    assert "strict should write what plain decoding does, but did not in 1 rows" in page
+    assert "strict should write what plain decoding does, but did not in 1 row (each" in page
     place = {"kind": "item", "entity_id": "i1", "position": 37}
     speeds["divergences"] = [{"arm": "strict", **place, "gap": 2.9e-6}]
     page = render(summarise_with(store, speeds))
@@ -668,6 +715,20 @@ def test_charts_name_themselves_to_a_screen_reader(store):
         assert f'<desc id="{names[2]}">' in chart
 
 
+def test_the_colours_of_the_chart_of_gains_have_a_legend(store):
+    result = ctr()
+    for arm in ("shuffled", "history"):
+        result["models"]["din"]["gains"][arm] = gain(0.0, -0.001, 0.001)
+    write_json(store, "ctr", result, inputs=["features"])
+    check = render(summarise(store)).partition('<section id="check">')[2].partition("</figure>")[0]
+    shown = re.findall(r'<rect class="(\w+)" width="10".*?</svg>(.*?)</li>', check)
+    assert shown == [
+        ("c0", "texts of the model"),
+        ("c1", "bounds: texts of others, and knowing the test rows"),
+        ("c2", "controls without a model"),
+    ]
+
+
 def test_markup_in_data_is_text_on_the_page(tmp_path):
     tables = tables_of(5, 5, failing=1)
     for row in tables["items"]:
@@ -846,6 +907,12 @@ def test_ticks_are_round_evenly_spaced_and_inside(low, width):
         (formats.count(1234567), "1,234,567"),
         (formats.count(23456789), "23.5 M"),
         (formats.count(None), "n/a"),
+        (formats.counted(1, "relaxed tokens"), "1 relaxed token"),
+        (formats.counted(1, "versions"), "1 version"),
+        (formats.counted(1, "rows in test"), "1 row in test"),
+        (formats.counted(1, "entities by behaviour"), "1 entity by behaviour"),
+        (formats.counted(1, "means of their group"), "1 mean of its group"),
+        (formats.counted(0, "waves"), "0 waves"),
         (formats.decimal(float("nan")), "n/a"),
         (formats.signed(-0.00321), "\N{MINUS SIGN}0.0032"),
         (formats.signed(0.5, 1), "+0.5"),
@@ -918,6 +985,31 @@ def test_the_time_of_waves_is_whole_if_their_last_tries_wrote_all_rows(tmp_path,
     stages = {one["stage"]: one for one in summarise(store)["stages"]}
     assert stages["knowledge"]["is_whole"] is is_whole
     assert stages["features"]["is_whole"] is False
+
+
+@pytest.mark.parametrize(
+    ("fits", "control", "is_whole"),
+    [
+        ({"rows_written": 3}, {"rows_written": 3}, True),
+        ({"rows_written": 3}, {"rows_written": 2}, False),
+        ({"rows_written": 1}, {}, False),
+        ({"rows_written": 3}, {}, None),
+    ],
+)
+def test_the_time_of_the_check_is_that_of_its_fits_and_controls_too(store, fits, control, is_whole):
+    for name, facts, inputs in (
+        ("controls/history/features", control, []),
+        ("fits", fits, ["features", "controls/history/features"]),
+    ):
+        store.plan(name, {}, inputs).write_files(lambda folder: None, 3, facts)
+        set_seconds(store, name, 50.0)
+    set_seconds(store, "ctr", 1.5)
+    report = summarise(store)
+    stage = next(one for one in report["stages"] if one["stage"] == "check")
+    assert (stage["seconds"], stage["is_whole"]) == (101.5, is_whole)
+    names = [one["dataset"] for one in report["datasets"]]
+    assert names[-3:] == ["controls/history/features", "fits", "ctr"]
+    assert '<th scope="row">fits</th><td>3 models</td>' in render(report)
 
 
 def test_rows_of_an_older_comparison_are_said_to_be_counted_in_every_repeat(store):
