@@ -26,20 +26,34 @@ def about_gain(report: Report) -> Paragraph:
 
 
 def lossless_in_words(answer: str, report: Report) -> str:
-    """Whether speed costs AUC; where that was not measured, with what measures it."""
-    rule = report["headline"]["rule"]
-    if not answer.startswith("not measured") or _NO_PLAIN_RUN not in answer:
+    """Whether speed costs AUC, by an answer of the check; or what is missing to say it."""
+    if not _lacks_plain_run(answer):
         return answer
+    rule = report["headline"]["rule"]
     if rule in _SAME_TEXT:
         return f"not measured: this run's rule ({rule}) is to keep plain decoding's text"
+    return (
+        "not measured: it takes a run of the same users and items whose texts were decoded strictly"
+    )
+
+
+def how_to_compare(report: Report) -> str:
+    """The commands that measure whether speed costs AUC; "" if it is measured, or cannot."""
+    models = report["ctr"]["models"].values() if report["ctr"] else []
+    is_lacking = any(_lacks_plain_run(one["lossless"]) for one in models)
+    if not is_lacking or report["headline"]["rule"] in _SAME_TEXT:
+        return ""
     name = f"{report['run']}-strict"
     made, named = (shlex.quote(f"{key}={name}") for key in ("run", "plain_run"))
     return (
-        "not measured: it takes a run of the same users and items whose texts were decoded "
-        f"strictly. With the options of this run in place of the dots, `laser run ... --set "
-        f"generation.rule=strict --set {made}` makes it, and then `laser check ... --set {named}` "
-        "compares"
+        "With the options of this run in place of the dots, `laser run ... --set "
+        f"generation.rule=strict --set {made}` makes such a run, and then `laser check ... --set "
+        f"{named}` compares."
     )
+
+
+def _lacks_plain_run(answer: str) -> bool:
+    return answer.startswith("not measured") and _NO_PLAIN_RUN in answer
 
 
 def _verdict(report: Report) -> tuple[str, str]:
@@ -84,4 +98,5 @@ def _price(report: Report) -> list[str]:
         return []
     worst = next((one for one in answers if not one.startswith(LOSSLESS)), answers[0])
     worst = lossless_in_words(worst, report)
-    return [f"Does the speed cost AUC? {worst[:1].upper()}{worst[1:]}."]
+    how = how_to_compare(report)
+    return [f"Does the speed cost AUC? {worst[:1].upper()}{worst[1:]}.", *([how] if how else [])]

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from features import draft_figures, figures, formats
-from features.page.about_gain import lossless_in_words
+from features.page.about_gain import how_to_compare, lossless_in_words
 from features.page.explorer import Explorer
 from features.page.older import as_today
 from features.page.summary import paragraphs
@@ -47,6 +47,7 @@ def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
         states={topic: part.state for topic, part in told.items()},
         gain_verdict=told["CTR gain"].sentences[0].rstrip("."),
         lossless_in_words=partial(lossless_in_words, report=report),
+        how_to_compare=how_to_compare(report),
         figures=figures,
         draft_figures=draft_figures,
         quality_table=table,

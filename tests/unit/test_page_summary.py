@@ -235,7 +235,8 @@ def tile_of(page, name):
         (
             "relaxed",
             "<code>laser run ... --set generation.rule=strict --set 'run=two films-strict'</code> "
-            "makes it, and then <code>laser check ... --set 'plain_run=two films-strict'</code>",
+            "makes such a run, and then "
+            "<code>laser check ... --set 'plain_run=two films-strict'</code>",
         ),
     ],
 )
