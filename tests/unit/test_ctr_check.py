@@ -362,7 +362,9 @@ def test_lossless_is_said_within_the_margin_only_and_what_would_be_needed_otherw
     assert said(-0.01, 0.0, 0.01, margin=0.02).startswith("lossless")
     unknown = difference(NAN, NAN, NAN, "one label", logloss=(NAN, 0.1, NAN))
     assert lossless(unknown, unknown, 1e-3, 100) == "not enough data to say: one label"
-    assert lossless(None, None, 1e-3, 100).startswith("not measured: plain_run names no run")
+    assert lossless(None, None, 1e-3, 100).startswith(
+        "not measured: no run with plainly decoded texts is named"
+    )
 
 
 def test_settings_that_tie_are_one_choice_whatever_finishes_first(planted, fits):

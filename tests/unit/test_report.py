@@ -396,6 +396,7 @@ def test_parts_of_the_test_rows_have_an_aucs_or_a_reason(tmp_path):
 def test_quality_stands_beside_plain_texts_and_chance(store):
     page = render(summarise(store))
     assert "No run with plain texts was named" in page
+    assert "a higher generation.max_new_tokens mends it" in page
     assert "<td>75 % (chance: 20 %)</td>" in page
     assert "no item has an attribute `year`, so none was compared." in page
     assert "Cosine to plain" not in page
