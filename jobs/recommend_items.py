@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 from jobs import cli
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
-from jobs.recommend import TRAINED_BY
 from jobs.recommendation_facts import facts_of
 from jobs.recommending_actor import RecommendingActor
 from jobs.train_recommender import ASOF
@@ -38,7 +37,7 @@ from pipeline.generative.methods import METHODS
 from pipeline.generative.recommending import Catalog, require_any
 from pipeline.generative.user_rows import UserRows, read_user_rows
 from pipeline.parts import read_parts
-from pipeline.schemas import RECOMMENDATIONS, SPLITS
+from pipeline.schemas import MADE_BY, RECOMMENDATIONS, SPLITS
 from pipeline.store import DatasetWriter, Store
 from pipeline.withdrawn import read_withdrawn
 
@@ -172,7 +171,7 @@ def require_own_model(config: RunConfig, store: Store, inputs: Inputs) -> None:
         if not store.is_consistent(name):
             raise DataError(
                 f"{store.files.address}/{name} was made from other inputs than there are now, the "
-                f"recommender among them; run {TRAINED_BY[name]} again"
+                f"recommender among them; run `laser {MADE_BY[name]}` again"
             )
 
 
