@@ -5,13 +5,14 @@ All text is escaped. Names of classes are those of the page's style, which colou
 
 import re
 from collections.abc import Iterable
+from unicodedata import east_asian_width
 
 from markupsafe import Markup
 
 WIDTH = 400  # units; text keeps a readable size on a phone
 ROW = 26
 _CHARACTER = 7.2  # width of one, on average
-_LONGEST = 22  # characters of a label; the rest is in its hover text
+_LONGEST = 22  # columns of a label; the rest is in its hover text
 
 
 def drawing(
@@ -37,13 +38,20 @@ def hovered(hover: str, body: Markup) -> Markup:
 
 def label_width(labels: Iterable[str]) -> float:
     """Units that the longest of some labels takes."""
-    return 14 + _CHARACTER * min(_LONGEST, max(map(len, labels), default=0))
+    return 14 + _CHARACTER * min(_LONGEST, max(map(_columns, labels), default=0))
 
 
 def row_label(label: str, top: float) -> Markup:
     """The name of a row of bars, cut if it is long."""
-    is_long = len(label) > _LONGEST
-    return words("start", 0, top + 17, label[: _LONGEST - 1] + "\u2026" if is_long else label)
+    shown = label
+    while _columns(shown) > _LONGEST:
+        shown = shown.removesuffix("\u2026")[:-1] + "\u2026"
+    return words("start", 0, top + 17, shown)
+
+
+def _columns(text: str) -> int:
+    """Columns of a text; Chinese, Japanese and Korean letters take two."""
+    return len(text) + sum(east_asian_width(letter) in "WF" for letter in text)
 
 
 def words(anchor: str, x: float, y: float, text: str) -> Markup:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from features import draft_figures
+from features import draft_figures, svg
 from features.page.render import render
 
 HOSTILE = '</svg><script>alert("1")</script>'
@@ -82,3 +82,12 @@ def test_names_in_the_data_stay_text(made_up_report):
     made_up_report["acceptance"]["by_group"][0]["group_id"] = HOSTILE
     made_up_report["failures"][0]["message"] = HOSTILE
     assert HOSTILE not in render(made_up_report)
+
+
+def test_letters_that_take_two_columns_are_reckoned_so():
+    label = "城市=云溪,年龄段=18-25"
+    assert svg.label_width([label]) > svg.label_width(["x" * len(label)])
+    long = "图" * 30
+    shown = re.findall(r">([^<]*)<", svg.row_label(long, 0))[0]
+    assert shown == "图" * 10 + "…"
+    assert re.findall(r">([^<]*)<", svg.row_label("x" * 30, 0))[0] == "x" * 21 + "…"
