@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _USUAL = 5  # stars that need no explanation
-_SCALES = (10, 100)  # round, so that one more rating changes no prompt
+_SCALES = (10, 20, 50, 100)  # those in use, so that one more rating changes no prompt
 
 
 @dataclass(frozen=True)

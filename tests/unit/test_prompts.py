@@ -89,6 +89,9 @@ def test_rows_of_one_moment_are_shown_in_order_of_the_item_id():
     ("ratings", "lines"),
     [
         ([8.0, 1.0, 5.5], "A, 8 of 10 stars\nB, 1 of 10 stars\nC, 5.5 of 10 stars"),
+        ([2.0, 10.0, 20.0], "A, 2 of 20 stars\nB, 10 of 20 stars\nC, 20 of 20 stars"),
+        ([1.5, 5.5, 10.5], "A, 1.5 of 20 stars\nB, 5.5 of 20 stars\nC, 10.5 of 20 stars"),
+        ([8.0, 1.0, 21.0], "A, 8 of 50 stars\nB, 1 of 50 stars\nC, 21 of 50 stars"),
         ([80.0, 8.0, 100.0], "A, 80 of 100 stars\nB, 8 of 100 stars\nC, 100 of 100 stars"),
         ([812.0, 3.0, 1.0], "A, 812 stars\nB, 3 stars\nC, 1 star"),  # plays, say
         ([1.0, 0.0, 1.0], "A, liked\nB, not liked\nC, liked"),
