@@ -63,8 +63,7 @@ def _catalog(config: RunConfig, problems: list[UserError], warnings: list[str]) 
 
     What is wrong with it is added to `problems`, or to `warnings` where it is left out.
     """
-    settings, usable = config.catalog, config.catalog.model_copy(update={"unusable_rows": "drop"})
-    is_refused = False
+    settings, left_out, is_refused = config.catalog, [], False
     try:
         raw = read_raw(settings)
     except UserError as error:
@@ -77,16 +76,26 @@ def _catalog(config: RunConfig, problems: list[UserError], warnings: list[str]) 
         if is_refused:
             problems.append(error)
         else:
-            listed = str(error).splitlines()[1:]
-            warnings += [f"left out: {line.strip()}" for line in listed]
+            left_out = [_left_out(line.strip()) for line in str(error).splitlines()[1:]]
+    all_usable = {"unusable_rows": "drop", "max_unusable_share": 1.0}
+    usable = settings.model_copy(update=all_usable) if is_refused else settings
     try:
         catalog = make_catalog(raw, usable)
         require_likes(catalog, settings)
     except DataError as error:
-        if not (is_refused and isinstance(error, UnusableCatalog)):
+        is_unusable = isinstance(error, UnusableCatalog)  # then nothing is left out
+        warnings += [] if is_unusable else left_out
+        if not (is_refused and is_unusable):
             problems.append(error)
         return None
+    warnings += left_out
     return catalog
+
+
+def _left_out(line: str) -> str:
+    """A kind of rows that a run goes on without; of those that repeat one, the first stays."""
+    is_repeat = line.endswith(("keep one row per id", "keep one of each"))
+    return f"left out{', but for the first of each' if is_repeat else ''}: {line}"
 
 
 def _unknown_groups(tables: Mapping[str, Any], config: RunConfig) -> Iterator[ConfigError]:

@@ -49,7 +49,7 @@ def make_catalog(raw: RawTables, settings: CatalogSettings) -> Catalog:
         DataError: rows are wrong (all problems listed), or the split would leave a part empty.
     """
     if settings.unusable_rows == "drop":
-        raw = usable_rows(raw)
+        raw = usable_rows(raw, settings)
     validate(raw, settings.timestamp_unit)
     if settings.max_users or settings.max_items:
         raw = _densest(raw, settings)

@@ -71,6 +71,9 @@ class CatalogSettings(Settings):
     unusable_rows: Annotated[
         Literal["refuse", "drop"], Field(exclude_if=lambda choice: choice == "refuse")
     ] = "refuse"
+    # unusable_rows: drop: of a table's rows, the most that may be left out; more is refused, as
+    # something else is wrong then.
+    max_unusable_share: Annotated[Share, Field(exclude_if=lambda share: share == 0.1)] = 0.1
     split: SplitSettings = SplitSettings()
 
     @model_validator(mode="after")

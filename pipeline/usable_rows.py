@@ -1,48 +1,110 @@
 """`catalog.unusable_rows: drop`: rows that `pipeline.validation` refuses are left out, counted.
 
-What says that a setting is wrong (times in another unit, no rows at all) is refused all the same.
+What says that something else is wrong (all times in another unit, more than
+`catalog.max_unusable_share` of a table lost, no rows at all) is refused all the same.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.catalog_config import CatalogSettings
+from pipeline.errors import UnusableCatalog
 from pipeline.raw_tables import RawTables
+from pipeline.times import TICKS, is_plausible
 
 log = logging.getLogger(__name__)
 
 
-def usable_rows(raw: RawTables) -> RawTables:
+@dataclass
+class _Rows:
+    """What is left of a table, and how many rows went for which reason."""
+
+    name: str
+    table: pa.Table
+    lost: dict[str, int] = field(default_factory=dict)
+
+    def keep(self, mask: pa.ChunkedArray, reason: str) -> None:
+        before = self.table.num_rows
+        self.table = self.table.filter(mask)
+        if self.table.num_rows < before:
+            self.lost[reason] = before - self.table.num_rows
+
+    @property
+    def given(self) -> int:
+        return self.table.num_rows + sum(self.lost.values())
+
+
+def usable_rows(raw: RawTables, settings: CatalogSettings) -> RawTables:
     """Entities with an id, each once; interactions of these, rated, with a time, each once.
 
     Of rows with the same id, or the same user, item and time, the first stays.
+
+    Raises:
+        UnusableCatalog: more of a table would be left out than the settings allow, or all of it.
     """
     users = _usable_entities(raw.users, "users", "user_id")
     items = _usable_entities(raw.items, "items", "item_id")
-    rows = raw.interactions
+    rows = _Rows("interactions", raw.interactions)
     for entities, key in ((users, "user_id"), (items, "item_id")):
-        is_known = pc.is_in(rows[key], value_set=entities[key])
-        rows = _where(rows, is_known, "interactions", f"name {key[:-3]}s that their table lacks")
-    rows = _where(rows, pc.is_valid(rows["rating"]), "interactions", "lack a rating")
-    has_time = pc.fill_null(pc.greater_equal(rows["timestamp"], 0), False)
-    rows = _where(rows, has_time, "interactions", "lack a time")
-    is_first = _is_first(rows, ["user_id", "item_id", "timestamp"])
-    rows = _where(rows, is_first, "interactions", "repeat the user, item and time of another")
-    return RawTables(users, items, rows)
+        is_known = pc.is_in(rows.table[key], value_set=entities.table[key])
+        rows.keep(is_known, f"name {key[:-3]}s that their table lacks")
+    rows.keep(pc.is_valid(rows.table["rating"]), "lack a rating")
+    times = rows.table["timestamp"]
+    rows.keep(pc.fill_null(pc.greater_equal(times, 0), False), "lack a time")
+    _keep_plausible_times(rows, settings.timestamp_unit)
+    keys = ["user_id", "item_id", "timestamp"]
+    first = "repeat the user, item and time of an earlier row, which is kept"
+    rows.keep(_is_first(rows.table, keys), first)
+    tables = (users, items, rows)
+    _require_enough(tables, settings.max_unusable_share)
+    for one in tables:
+        for reason, count in one.lost.items():
+            log.warning("%s: %d of %d rows %s; left out", one.name, count, one.given, reason)
+    return RawTables(*(one.table for one in tables))
 
 
-def _usable_entities(table: pa.Table, name: str, key: str) -> pa.Table:
+def _usable_entities(table: pa.Table, name: str, key: str) -> _Rows:
+    rows = _Rows(name, table)
     ids = pc.fill_null(table[key], "")
     is_good = pc.and_(
         pc.not_equal(pc.utf8_trim_whitespace(ids), ""), pc.invert(pc.match_substring(ids, "\0"))
     )
-    table = _where(table, is_good, name, f"have no {key} that can be used")
-    return _where(table, _is_first(table, [key]), name, f"repeat the {key} of another")
+    rows.keep(is_good, f"have no {key} that can be used")
+    first = f"repeat the {key} of an earlier row, which is kept"
+    rows.keep(_is_first(rows.table, [key]), first)
+    return rows
+
+
+def _keep_plausible_times(rows: _Rows, unit: str) -> None:
+    """Without the times that cannot be; all of them say that the unit is wrong, and stay."""
+    is_good = is_plausible(rows.table["timestamp"], TICKS[unit])
+    if pc.any(is_good).as_py():
+        rows.keep(is_good, f"have a time outside 1990 to tomorrow when read as {unit}")
+
+
+def _require_enough(tables: tuple[_Rows, ...], most: float) -> None:
+    lines = "\n".join(f"  {line}" for rows in tables for line in _too_many(rows, most))
+    if lines:
+        raise UnusableCatalog(
+            f"catalog.unusable_rows: drop would leave out too much:\n{lines}\n  correct the "
+            f"tables, or raise catalog.max_unusable_share ({most:g} of a table's rows; all of them "
+            "are never left out)"
+        )
+
+
+def _too_many(rows: _Rows, most: float) -> Iterator[str]:
+    lost = sum(rows.lost.values())
+    if lost and (lost > most * rows.given or lost == rows.given):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in rows.lost.items())
+        yield f"{rows.name}: {lost:,} of {rows.given:,} rows: {reasons}"
 
 
 def _is_first(table: pa.Table, keys: list[str]) -> pa.ChunkedArray:
@@ -52,11 +114,3 @@ def _is_first(table: pa.Table, keys: list[str]) -> pa.ChunkedArray:
     is_first = np.zeros(table.num_rows, bool)
     is_first[first] = True
     return pa.chunked_array([pa.array(is_first)])
-
-
-def _where(table: pa.Table, mask: pa.ChunkedArray, name: str, what: str) -> pa.Table:
-    kept = table.filter(mask)
-    lost = table.num_rows - kept.num_rows
-    if lost:
-        log.warning("%s: %d of %d rows %s; left out", name, lost, table.num_rows, what)
-    return kept

@@ -9,7 +9,7 @@ from pipeline.catalog import load_catalog
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config import RunConfig
 from pipeline.encodings import by_iconv, is_utf8, likely_encoding
-from pipeline.errors import CheckError, ConfigError, DataError
+from pipeline.errors import CheckError, ConfigError, DataError, UnusableCatalog
 from pipeline.text_rows import csv_rows
 
 READERS = "user_id\n" + "\n".join(f"r{n}" for n in range(10))
@@ -60,7 +60,7 @@ def test_a_separator_makes_a_text_table_of_any_name(settings, tmp_path):
 
 def test_a_config_without_the_new_settings_is_dumped_as_before(settings):
     dumped = settings().model_dump(mode="json")
-    assert "unusable_rows" not in dumped
+    assert not {"unusable_rows", "max_unusable_share"} & set(dumped)
     assert "separator" not in dumped["tables"]["items"]
 
 
@@ -181,22 +181,50 @@ BAD = {
 def test_rows_that_cannot_be_used_are_refused_or_left_out_as_the_config_says(settings, caplog):
     with pytest.raises(DataError, match="share their item_id"):
         load_catalog(settings(BAD))
-    catalog = load_catalog(settings(BAD, unusable_rows="drop"))
+    catalog = load_catalog(settings(BAD, unusable_rows="drop", max_unusable_share=0.2))
     good = load_catalog(settings())
     assert catalog.interactions.equals(good.interactions)
     assert catalog.items.equals(good.items)
     assert catalog.users.equals(good.users)
     for words in (
         "items: 1 of 12 rows have no item_id",
-        "items: 1 of 11 rows repeat the item_id",
+        "items: 1 of 12 rows repeat the item_id of an earlier row, which is kept; left out",
         "users: 1 of 11 rows repeat the user_id",
         "interactions: 1 of 45 rows name users that their table lacks",
-        "interactions: 1 of 44 rows name items that their table lacks",
-        "1 of 43 rows lack a rating",
-        "1 of 42 rows lack a time",
-        "1 of 41 rows repeat the user, item and time",
+        "interactions: 1 of 45 rows name items that their table lacks",
+        "1 of 45 rows lack a rating",
+        "1 of 45 rows lack a time",
+        "1 of 45 rows repeat the user, item and time",
     ):
         assert words in caplog.text
+
+
+def test_more_rows_than_the_config_allows_are_not_left_out(settings):
+    with pytest.raises(UnusableCatalog) as caught:
+        load_catalog(settings(BAD, unusable_rows="drop"))
+    said = str(caught.value)
+    assert "items: 2 of 12 rows: 1 have no item_id that can be used, 1 repeat the item_id" in said
+    assert "interactions: 5 of 45 rows: 1 name users that their table lacks, 1 name items" in said
+    assert "raise catalog.max_unusable_share (0.1 of a table's rows" in said
+    assert "users" not in [line.split(":")[0].strip() for line in said.splitlines()]  # 1 of 11
+
+
+def test_a_table_is_never_left_out_as_a_whole(settings):
+    texts = {"interactions": ratings("x{user},b{item},{stars},{time}")}
+    with pytest.raises(UnusableCatalog) as caught:
+        load_catalog(settings(texts, unusable_rows="drop", max_unusable_share=1.0))
+    assert "interactions: 40 of 40 rows: 40 name users that their table lacks" in str(caught.value)
+    assert "check the path" not in str(caught.value)
+
+
+def test_a_time_to_come_is_left_out_like_other_rows(settings, caplog):
+    texts = {"interactions": ratings() + f"\nr1,b1,3,{4_070_908_800}"}
+    with pytest.raises(UnusableCatalog, match="outside 1990 to tomorrow"):
+        load_catalog(settings(texts))
+    assert load_catalog(settings(texts, unusable_rows="drop")).interactions.num_rows == 40
+    assert "1 of 41 rows have a time outside 1990 to tomorrow when read as s; left out" in (
+        caplog.text
+    )
 
 
 def test_a_day_that_no_calendar_has_is_one_row_of_many(settings):

@@ -148,6 +148,30 @@ def test_rows_that_are_left_out_are_a_warning(tree, tmp_path):
     assert "left out: interactions: 1 of 1,201 rows name a user" in found["warnings"][0]
 
 
+def test_of_rows_that_are_repeated_the_first_is_said_to_stay(tree, tmp_path):
+    add_rows(tmp_path, "books.csv", "b1,Again,Crime")
+    warnings = facts(tree, catalog={"unusable_rows": "drop"})["warnings"]
+    assert "left out, but for the first of each: items: 2 of 21 rows share" in warnings[0]
+
+
+def test_more_than_may_be_left_out_is_an_error_and_no_warning(tree, tmp_path):
+    add_rows(tmp_path, "ratings.csv", *(f"ghost{n},b1,3,{START + n}" for n in range(400)))
+    found = facts(tree, catalog={"unusable_rows": "drop"})
+    [problem] = found["problems"]
+    assert "interactions: 400 of 1,600 rows: 400 name users that their table lacks" in problem
+    assert "catalog.max_unusable_share" in problem
+    assert (found["exit_code"], found["warnings"]) == (3, [])
+    tree["catalog"]["max_unusable_share"] = 0.3
+    assert "left out: interactions: 400 of 1,600 rows name a user" in facts(tree)["warnings"][0]
+
+
+def test_a_unit_that_fits_no_row_leaves_nothing_out(tree):
+    found = facts(tree, catalog={"unusable_rows": "drop", "timestamp_unit": "ms"})
+    [problem] = found["problems"]
+    assert "set catalog.timestamp_unit: s, which fits all rows" in problem
+    assert found["warnings"] == []
+
+
 def test_tables_that_are_missing_are_all_named_once(tree, tmp_path):
     for name in ("readers.csv", "books.csv"):
         (tmp_path / name).unlink()
