@@ -26,7 +26,8 @@ from pipeline.proposed_settings import Like, propose_like
 from pipeline.settings import RunName
 from pipeline.table_guess import Guess, guess_tables
 from pipeline.table_heads import Head, read_head
-from pipeline.table_roles import Table, find_roles
+from pipeline.table_links import Table
+from pipeline.table_roles import find_roles
 
 MOST_ROWS = 1_000_000  # of a table that are looked at
 MOST_TABLES = 8

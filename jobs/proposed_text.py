@@ -17,7 +17,7 @@ from pipeline.proposed_settings import (
 )
 from pipeline.table_guess import Guess
 from pipeline.table_heads import Head
-from pipeline.table_roles import Link
+from pipeline.table_links import Link
 from pipeline.table_words import domain_of
 
 _SAMPLE = 64  # prompts of a kind that are measured

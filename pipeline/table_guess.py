@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pipeline.column_facts import Column
 from pipeline.errors import DataError
 from pipeline.table_choice import Choice, rivals
+from pipeline.table_links import Table
 from pipeline.table_ratings import PLAIN_SCALE, Rating, find_rating, is_scale
-from pipeline.table_roles import Roles, Table, columns_but, is_time
+from pipeline.table_roles import Roles, columns_but, is_time
 from pipeline.table_times import find_time
 from pipeline.table_words import likeness_to_title, means
 

@@ -404,6 +404,56 @@ def test_without_a_table_of_items_the_remedy_is_to_give_one(shop, tmp_path):
         propose(shop.write(tmp_path, ("readers", None, "ratings")), "r")
 
 
+def test_interactions_without_ids_of_items_are_not_blamed_on_the_items(shop, tmp_path):
+    shop.drop("log", "isbn")
+    paths = shop.write(tmp_path)
+    said = r"no column of the interactions holds ids of books\.csv; add one to ratings\.csv \(card"
+    with pytest.raises(DataError, match=said):
+        propose(paths, "r")
+    with pytest.raises(DataError, match=said):
+        propose(paths, "r", users=paths[0])
+    with pytest.raises(DataError, match=said):
+        propose(paths, "r", items=paths[1])
+
+
+@pytest.mark.parametrize("flag", ["users", "items"])
+def test_a_flag_that_does_not_fit_its_table_is_named(shop, tmp_path, flag):
+    shop.change("log", "card", lambda value: value.replace("r", "1"))
+    shop.change("users", "card", lambda value: value.replace("r", "1"))
+    readers, books, log = shop.write(tmp_path)
+    with pytest.raises(DataError) as caught:
+        propose([readers, books], "r", **{flag: log})
+    said = str(caught.value)
+    assert f"--{flag} names ratings.csv, which holds interactions (" in said
+    assert "card holds ids of readers.csv" in said
+    assert "zeros" not in said
+
+
+def test_what_is_called_interactions_and_is_not_is_named(shop, tmp_path):
+    readers, books, log = shop.write(tmp_path)
+    said = r"--interactions names books\.csv, but ratings\.csv holds them"
+    with pytest.raises(DataError, match=said):
+        propose([readers, log], "r", interactions=books)
+
+
+def test_ids_that_are_alike_as_they_are_do_not_differ_by_zeros(shop, tmp_path):
+    for table, column in (("log", "card"), ("users", "card")):
+        shop.change(table, column, lambda value: "7" + value[1:])
+    shop.drop("log", "day")  # or it were named as what holds interactions
+    readers, books, log = shop.write(tmp_path)
+    with pytest.raises(DataError, match="no table names rows of another") as caught:
+        propose([readers, log], "r", interactions=books)
+    assert "zeros" not in str(caught.value)
+
+
+def test_ids_that_differ_by_zeros_are_told(shop, tmp_path):
+    for table, column in (("log", "card"), ("users", "card"), ("log", "isbn"), ("items", "isbn")):
+        digits = "00" if table == "log" else ""
+        shop.change(table, column, lambda value, digits=digits: digits + "7" + value[1:])
+    with pytest.raises(DataError, match=r"ratings\.\w+ and \w+\.\w+ are alike but for leading"):
+        propose(shop.write(tmp_path), "r")
+
+
 def test_roles_can_be_said(shop, tmp_path):
     shop.rename("users", job="name", card="book")  # as misleading as can be
     shop.rename("log", card="book")

@@ -5,10 +5,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pipeline import table_roles
+from pipeline import table_links
 from pipeline.table_guess import guess_tables
 from pipeline.table_heads import Head
-from pipeline.table_roles import Table, find_roles
+from pipeline.table_links import Table
+from pipeline.table_roles import find_roles
 
 START = 1_500_000_000
 USERS, ITEMS, ROWS = 20, 30, 400
@@ -156,7 +157,7 @@ def test_a_long_example_is_its_beginning():
 def test_a_key_is_hashed_a_few_times_however_many_columns_there_are(monkeypatch):
     calls = []
     monkeypatch.setattr(
-        table_roles.pc,
+        table_links.pc,
         "is_in",
         lambda *some, is_in=pc.is_in, **more: calls.append(1) or is_in(*some, **more),
     )
@@ -175,5 +176,5 @@ def test_a_link_is_found_by_the_values_that_are_there():
     """Half of those that occur are enough; what the log names first may be long gone."""
     log = table_of("log.csv", {"item": [f"i{n:05d}" for n in (*range(6_000), 5_999)] * 2})
     items = table_of("items.csv", {"id": [f"i{n:05d}" for n in range(2_500, 6_000)]})
-    [link] = table_roles._links_from(log, [items])
+    [link] = table_links.links_from(log, [items])
     assert link.share == pytest.approx(3_500 / 6_000)
