@@ -450,7 +450,7 @@ def test_ids_that_differ_by_zeros_are_told(shop, tmp_path):
     for table, column in (("log", "card"), ("users", "card"), ("log", "isbn"), ("items", "isbn")):
         digits = "00" if table == "log" else ""
         shop.change(table, column, lambda value, digits=digits: digits + "7" + value[1:])
-    with pytest.raises(DataError, match=r"ratings\.\w+ and \w+\.\w+ are alike but for leading"):
+    with pytest.raises(DataError, match=r"ratings\.csv\.card and readers\.csv\.card are alike but"):
         propose(shop.write(tmp_path), "r")
 
 
