@@ -162,9 +162,11 @@ def test_an_older_run_has_no_steps_and_no_waterfall(tmp_path):
     assert report["waterfall"] is None
     assert report["calibration"] == {"by_rule": []}
     assert [group["rows"] for group in report["acceptance"]["by_group"]] == [4]
-    comparison = {"rows": 0, "arms": [], "texts": [], "waterfall": [{"step": "plain"}]}
+    step = {"step": "plain", "tokens_per_second": 9.0, "ratio_to_plain": 1.0}
+    step["tokens_per_forward"] = 1.0
+    comparison = {"rows": 0, "arms": [], "texts": [], "waterfall": [step]}
     for given, expected in (
-        (comparison, [{"step": "plain"}]),
+        (comparison, [step]),
         ({"rows": 0, "arms": [], "texts": []}, None),
     ):
         plan = store.plan("comparison", {"comparison": {"repeats": 1}}, inputs=["knowledge"])
