@@ -75,7 +75,7 @@ def test_a_run_that_is_done_has_nothing_to_do_and_times_others(config_file, done
     assert states["check_ctr"].startswith("fits: changed: `ctr`")
     assert states["measure_quality"] == "up to date"
     assert states["write_report"] == "after check_ctr"
-    facts, _ = told(config_file, "--set", "run=twice", "--set", "generation.max_new_tokens=24")
+    facts, _ = told(config_file, "--set", "generation.max_new_tokens=24")
     by_stage = {stage["stage"]: stage for stage in facts["stages"]}
     assert by_stage["generate_knowledge"]["by"] == "run bookshop"
     spent = sum(
