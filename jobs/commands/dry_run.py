@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from jobs.commands.durations import Estimate, Size, estimates
 from jobs.commands.planned_store import PlannedStore, WouldWork
 from jobs.commands.refreshed_rows import Refreshed, refreshed_rows
-from jobs.preflight import complaints
+from jobs.preflight import check_inputs
+from jobs.waves import CATALOG
 from pipeline.catalog import Catalog, load_catalog
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, PartialError
@@ -48,9 +49,8 @@ def dry_run(config: RunConfig, store: Store, stages: Sequence[str]) -> dict[str,
     `exit_code` is that of what a run would refuse at once, or of a threshold that is missed; 0 if
     there is nothing of the kind.
     """
-    refused = list(complaints(config, "generate_knowledge" in stages)) if len(stages) > 1 else []
-    if refused:
-        raise refused[0]
+    if len(stages) > 1:
+        check_inputs(config, "generate_knowledge" in stages)
     states = list(_states(config, PlannedStore(store), stages))
     by_stage = {one.stage: one for one in states}
     is_made = "build_catalog" not in by_stage or by_stage["build_catalog"].is_done
@@ -153,10 +153,9 @@ def _rows(store: Store, catalog: Catalog | None) -> dict[str, int]:
     Raises:
         DataError: the catalog has not been made.
     """
-    names = ("users", "items", "interactions")
     if catalog is None:
-        return {name: store.require(name).num_rows for name in names}
-    return {name: getattr(catalog, name).num_rows for name in names}
+        return {name: store.require(name).num_rows for name in CATALOG}
+    return {name: getattr(catalog, name).num_rows for name in CATALOG}
 
 
 def _refreshed(
@@ -165,8 +164,7 @@ def _refreshed(
     """Of a refresh whose texts are not up to date, which of them would be kept."""
     if not config.refresh.previous or texts is None or texts.is_done:
         return None
-    names = ("users", "items", "interactions")
-    return refreshed_rows(config, catalog or Catalog(*(store.read(name) for name in names)))
+    return refreshed_rows(config, catalog or Catalog(*(store.read(name) for name in CATALOG)))
 
 
 def _texts(config: RunConfig, rows: dict[str, int]) -> int:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from features.ctr.controls import TEMPLATES, dataset_of
+from features.provenance import is_refresh, wave_datasets
 from pipeline.config import RunConfig
 from pipeline.errors import UserError
 from pipeline.language_model import model_fingerprint
 from pipeline.runs import open_run, runs_in
-from pipeline.store import Manifest, Store
+from pipeline.store import Store
 
 
 class Size(NamedTuple):
@@ -73,8 +75,12 @@ def estimates(config: RunConfig, size: Size) -> dict[str, Estimate]:
         for measured, by_stage, what in _SHIPPED
         for stage, seconds in by_stage.items()
     }
-    for store in _runs(config):
-        learnt |= {stage: (rate, f"run {store.root.name}") for stage, rate in _rates(store, config)}
+    runs = _runs(config)
+    written_by = {store.root: _model_of(store) for store in runs}
+    ours = _fingerprint(config) if any(written_by.values()) else ""
+    for store in runs:
+        rates = _rates(store, bool(ours) and written_by[store.root] == ours)
+        learnt |= {stage: (rate, f"run {store.root.name}") for stage, rate in rates}
     return {
         stage: Estimate(rate * size.of(stage), source) for stage, (rate, source) in learnt.items()
     }
@@ -92,10 +98,10 @@ def _runs(config: RunConfig) -> list[Store]:
     return [*others, open_run(config.artifacts, config.run)]
 
 
-def _rates(store: Store, config: RunConfig) -> list[tuple[str, float]]:
+def _rates(store: Store, is_by_model: bool) -> list[tuple[str, float]]:
     """Seconds of each stage of a run per unit of what drives it."""
     size, seconds = _size_of(store), _seconds_of(store)
-    if not _is_by_model(store, config):  # another model's speed tells nothing
+    if not is_by_model:  # another model's speed tells nothing
         seconds = {stage: spent for stage, spent in seconds.items() if stage not in _BY_MODEL}
     return [(stage, spent / size.of(stage)) for stage, spent in seconds.items() if size.of(stage)]
 
@@ -121,7 +127,7 @@ def _seconds_of(store: Store) -> dict[str, float]:
     """What stages took from planning to the manifest; after a kill that is the last try only."""
     names = _DATASETS | {
         "generate_knowledge": [*_waves_of(store), "knowledge"],
-        "check_ctr": ["controls/raw_text/features", "controls/history/features", "fits", "ctr"],
+        "check_ctr": [*map(dataset_of, TEMPLATES), "fits", "ctr"],
     }
     needed = {stage: of_stage[-1] for stage, of_stage in names.items()}
     return {
@@ -132,15 +138,14 @@ def _seconds_of(store: Store) -> dict[str, float]:
 
 
 def _waves_of(store: Store) -> list[str]:
-    knowledge = store.manifest("knowledge")
-    named = [name for name in knowledge.inputs if name.startswith("waves/")] if knowledge else []
-    return [name for name in named if store.manifest(name) is not None]
+    return wave_datasets(store, "knowledge") if store.manifest("knowledge") else []
 
 
 def _size_of(store: Store) -> Size:
     """Of a refresh, what it wrote itself counts; what it carried over took no time."""
-    waves = [store.require(name) for name in _waves_of(store)]
-    written = sum(one.num_rows for one in waves if not _is_carried(one))
+    waves = _waves_of(store)
+    own = waves[1:] if waves and is_refresh(store) else waves
+    written = sum(_rows(store, name) for name in own)
     interactions = _rows(store, "interactions")
     generation = _settings(store, "waves/0/knowledge", "generation")
     ctr = _settings(store, "fits", "ctr")
@@ -153,10 +158,6 @@ def _size_of(store: Store) -> Size:
     )
 
 
-def _is_carried(wave: Manifest) -> bool:
-    return wave.dataset == "waves/0/knowledge" and "earlier" in wave.settings
-
-
 def _rows(store: Store, name: str) -> int:
     manifest = store.manifest(name)
     return manifest.num_rows if manifest else 0
@@ -167,11 +168,15 @@ def _settings(store: Store, name: str, section: str) -> Mapping[str, Any]:
     return manifest.settings.get(section, {}) if manifest else {}
 
 
-def _is_by_model(store: Store, config: RunConfig) -> bool:
+def _model_of(store: Store) -> str:
+    """Fingerprint of the model that wrote a run's texts, "" if it has none."""
     manifest = store.manifest("waves/0/knowledge")
-    if manifest is None:
-        return False
+    return manifest.settings.get("model", "") if manifest else ""
+
+
+def _fingerprint(config: RunConfig) -> str:
+    """That of the configured model, which takes reading all of it; "" if it is not there."""
     try:
-        return manifest.settings.get("model") == model_fingerprint(config.language_model)
+        return model_fingerprint(config.language_model)
     except UserError:  # a dry run tells of a missing model elsewhere
-        return False
+        return ""

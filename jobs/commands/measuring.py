@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
-from jobs.commands.running import run_job, run_many, show_dry_run
+from jobs.commands.running import run_job, run_work, show_dry_run
 
 app = typer.Typer()
 
@@ -58,4 +58,4 @@ def auc(
     on = asked(config, settings, limit, as_json)
     from jobs.check_auc import check
 
-    run_many("auc", lambda: check(*on), as_json)
+    run_work("auc", lambda: check(*on), as_json)

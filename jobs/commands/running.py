@@ -19,7 +19,8 @@ from pipeline.store import Store
 log = logging.getLogger("jobs")
 
 Stages = Callable[[RunConfig], Sequence[str]]  # the jobs that a command consists of, in order
-View = Callable[[RunConfig, Store], tuple[Mapping[str, Any], Iterable[str], int]]
+Told = tuple[Mapping[str, Any], Iterable[str], int]  # facts, lines for a terminal, exit code
+View = Callable[[RunConfig, Store], Told]
 
 
 def run_job(command: str, module: str, on: Asked, as_json: bool) -> NoReturn:
@@ -33,30 +34,26 @@ def run_job(command: str, module: str, on: Asked, as_json: bool) -> NoReturn:
         stores.append(store)
         import_module(f"jobs.{module}").run(config, store)
 
-    if not as_json:
-        raise typer.Exit(cli.execute(job, *on).code)
-    began = time.time()
-    with redirect_stdout(sys.stderr):
-        ended = _whatever_comes(lambda: cli.execute(job, *on))
-    print_json(outcome(command, ended, stores[0] if stores else None, began))
-    raise typer.Exit(ended.code)
+    run_work(command, lambda: cli.execute(job, *on), as_json, stores)
 
 
-def run_many(command: str, work: Callable[[], cli.Ended], as_json: bool) -> NoReturn:
-    """Do work that consists of several runs."""
+def run_work(
+    command: str, work: Callable[[], cli.Ended], as_json: bool, stores: Sequence[Store] = ()
+) -> NoReturn:
+    """Do work in the first of `stores`, which it may open itself; in none if it has several."""
     if not as_json:
         raise typer.Exit(work().code)
     began = time.time()
     with redirect_stdout(sys.stderr):
         ended = _whatever_comes(work)
-    print_json(outcome(command, ended, None, began))
+    print_json(outcome(command, ended, stores[0] if stores else None, began))
     raise typer.Exit(ended.code)
 
 
 def show_dry_run(stages: Stages, on: Asked, as_json: bool) -> NoReturn:
     """Say what a command would do, and exit."""
 
-    def view(config: RunConfig, store: Store) -> tuple[Mapping[str, Any], Iterable[str], int]:
+    def view(config: RunConfig, store: Store) -> Told:
         from jobs.commands.dry_run import dry_run, lines  # loads what stages load: seconds
 
         facts = dry_run(config, store, stages(config))

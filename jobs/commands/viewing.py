@@ -1,14 +1,13 @@
 """The commands that only look: nothing is loaded on a GPU, and no run is written."""
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from jobs.commands.options import AsJson, Config, Limit, Settings, asked, print_json, refuse
-from jobs.commands.running import look, run_job
+from jobs.commands.running import Told, look, run_job
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError
 from pipeline.store import Store
@@ -16,7 +15,6 @@ from pipeline.store import Store
 app = typer.Typer()
 
 LOOKING = "Before a run and beside it"
-Told = tuple[Mapping[str, Any], Iterable[str], int]  # facts, lines for a terminal, exit code
 
 
 @app.command(

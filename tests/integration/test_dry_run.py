@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
 
 from jobs import build_catalog, group_entities, run_all, train_embeddings
 from jobs.command_line import app
+from jobs.commands import durations
 from jobs.commands.stages import COMMANDS
 from jobs.run_all import STAGES
+from pipeline.config_file import load_config
 
 pytestmark = [pytest.mark.ray, pytest.mark.assets]
 
@@ -144,3 +147,18 @@ def test_tables_that_cannot_be_used_are_refused_as_the_run_would(config_file):
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 3
     assert "nowhere.csv" in answer.stderr
+
+
+def test_the_model_is_read_once_however_many_runs_there_are(config_file, done, monkeypatch):
+    config = load_config(config_file, ["run=other"])
+    read = []
+    fingerprint = durations.model_fingerprint
+    monkeypatch.setattr(
+        durations, "model_fingerprint", lambda model: read.append(model) or fingerprint(model)
+    )
+    copy = done.root.with_name("copied")
+    shutil.copytree(done.root, copy)
+    size = durations.Size(1, 1, 1, 1, 1)
+    assert durations.estimates(config, size)["generate_knowledge"].source.startswith("run ")
+    shutil.rmtree(copy)
+    assert len(read) == 1
