@@ -217,16 +217,20 @@ def _texts(
                 continue
             statistics = relaxed.generations[str(key)].statistics
             entity_id = task["entity_id"]
+            is_cut = {
+                arm: outcome.generations[str(key)].finish_reason == "length"
+                for arm, outcome in (("plain", plain), ("relaxed", relaxed))
+            }
             rows.append(
                 {
                     "kind": kind,
                     "entity_id": entity_id,
                     "title": titles[entity_id] if kind == "item" else f"user {entity_id}",
                     "prompt": tokenizer.decode(tokenizer.encode(task["prompt"])),
-                    "plain": tokenizer.decode(plain.texts[str(key)]),
-                    "relaxed": tokenizer.decode(relaxed.texts[str(key)]),
-                    "plain_is_cut": plain.generations[str(key)].finish_reason == "length",
-                    "relaxed_is_cut": relaxed.generations[str(key)].finish_reason == "length",
+                    "plain": tokenizer.decode(plain.texts[str(key)], is_cut["plain"]),
+                    "relaxed": tokenizer.decode(relaxed.texts[str(key)], is_cut["relaxed"]),
+                    "plain_is_cut": is_cut["plain"],
+                    "relaxed_is_cut": is_cut["relaxed"],
                     "relaxed_tokens": statistics.relaxed_tokens,
                     "relaxed_cost": statistics.relaxed_cost,
                 }

@@ -273,7 +273,7 @@ def _row(
         error = f"the prompt has {num_prompt} tokens; prompts.max_tokens is {max_prompt_tokens}"
     kept = {name: task[name] for name in TASKS.names if name in KNOWLEDGE.names}
     return kept | {
-        "text": tokenizer.decode(generation.token_ids),
+        "text": tokenizer.decode(generation.token_ids, generation.finish_reason == "length"),
         "token_ids": generation.token_ids,
         "token_origins": generation.origins,
         "finish_reason": generation.finish_reason,

@@ -22,6 +22,7 @@ from pipeline.engine.compatibility import require_length, sliding_windows
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
 from pipeline.gguf_cache import converted_folder, is_converted
+from pipeline.half_characters import without_half_character
 from pipeline.hub import require_reachable_weights, unreachable
 from pipeline.locations import is_remote
 from pipeline.model_folder import require_model_folder
@@ -80,9 +81,13 @@ class ChatTokenizer:
         longest_first = sorted(filter(None, marks), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first)) or _NOTHING)
 
-    def decode(self, token_ids: np.ndarray) -> str:
-        """Text of output ids, without special tokens and without white space at its ends."""
-        return self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True).strip()
+    def decode(self, token_ids: np.ndarray, is_cut: bool = False) -> str:
+        """Text of output ids, without special tokens and without white space at its ends.
+
+        One that was cut ends before a character of which only some tokens were written.
+        """
+        text = self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True)
+        return (without_half_character(text) if is_cut else text).strip()
 
     def decode_exactly(self, token_ids: np.ndarray) -> str:
         """All that output ids say: special tokens by their names, and every white space."""

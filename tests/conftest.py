@@ -174,9 +174,9 @@ class Letters:
         """Token ids of each."""
         return [self.encode(message) for message in messages]
 
-    def decode(self, token_ids: np.ndarray) -> str:
-        """Text of token ids."""
-        return "".join(chr(token) for token in token_ids)
+    def decode(self, token_ids: np.ndarray, is_cut: bool = False) -> str:
+        """Text of token ids; a cut one ends in dots."""
+        return "".join(chr(token) for token in token_ids) + "..." * is_cut
 
 
 class _Given:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.half_characters import HALF
+
 Decode = Callable[[np.ndarray], str]
 
 RELAXED = 16  # added to the origin of a token that was accepted although not the first choice
-_HALF = "\N{REPLACEMENT CHARACTER}"  # what a part of a character is decoded to
 
 
 class Piece(NamedTuple):
@@ -39,7 +40,7 @@ class Splitter:
         first = start = 0  # of what has no piece yet: the token, and the character
         for end in range(1, len(token_ids) + 1):
             said = self._say(token_ids[first:end], is_start=first == 0)
-            if said and not said.endswith(_HALF) and whole.startswith(said, start):
+            if said and not said.endswith(HALF) and whole.startswith(said, start):
                 pieces.append(Piece(said, end - first))
                 first, start = end, start + len(said)
         left = Piece(whole[start:], len(token_ids) - first)
@@ -51,7 +52,7 @@ class Splitter:
         """What tokens say behind others, or at the start of a text."""
         if is_start:
             said = self._text(token_ids)
-            if self._anchor is None and said.strip() and not said.endswith(_HALF):
+            if self._anchor is None and said.strip() and not said.endswith(HALF):
                 self._anchor, self._anchor_text = token_ids[-1], self._text(token_ids[-1:])
             return said
         if len(token_ids) > 1:

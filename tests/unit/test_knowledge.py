@@ -115,7 +115,7 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
     rows = collect(tasks, generations, letters, max_prompt_tokens=20)
     assert rows.schema == KNOWLEDGE
     assert rows["entity_id"].to_pylist() == ["0", "1", "2"]
-    assert rows["text"].to_pylist() == ["hi", "", "hi"]
+    assert rows["text"].to_pylist() == ["hi...", "", "hi..."]  # decoded as texts that were cut
     assert rows["token_origins"].to_pylist() == [[0, 19], [], [0, 19]]
     assert all(len(counts) == 10 for counts in rows["drafted_by_chance"].to_pylist())
     assert rows["error"].to_pylist()[::2] == ["", ""]

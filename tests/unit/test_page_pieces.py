@@ -19,6 +19,14 @@ def byte_level(merges=()):
     return tokenizer
 
 
+def byte_fallback():
+    """A vocabulary of words that says what it lacks byte by byte, as Llama's does."""
+    vocab = {"<unk>": 0, "a": 1} | {f"<0x{byte:02X}>": 2 + byte for byte in range(256)}
+    tokenizer = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
 def sentence_pieces():
     """A vocabulary whose words begin with a blank, which the first of a text loses."""
     vocab = [("\u2581a", 0.0), ("\u2581fine", 0.0), ("\u2581film", 0.0), ("s", 0.0), (".", 0.0)]
@@ -42,6 +50,12 @@ def test_a_character_of_several_tokens_is_one_piece():
     assert pieces == [
         Piece("a", 1), Piece(" ", 1), Piece("电", 3), Piece("影", 3), Piece("!", 1)
     ]  # fmt: skip
+
+
+def test_a_character_that_is_said_byte_by_byte_is_one_piece_too():
+    pieces, ids = split(byte_fallback(), "a电🎬a")
+    assert len(ids) == 9
+    assert pieces == [Piece("a", 1), Piece("电", 3), Piece("🎬", 4), Piece("a", 1)]
 
 
 def test_a_token_with_half_a_character_takes_the_rest_of_it_along():
