@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from features import acceptance, measures, provenance, speed
 from features.ctr.verdict import outcome
+from features.left_out import left_out
 from features.step_times import step_times
 from pipeline.errors import DataError
 from pipeline.parts import read_batches
@@ -56,6 +57,7 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         "run": store.root.name,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "headline": _headline(knowledge, written, speeds, ctr) | {"refresh": refresh},
+        "left_out": left_out(store),
         "stages": provenance.stages(store, tables, comparison, ctr),
         "knowledge": measures.totals(knowledge),
         "speed": speeds,

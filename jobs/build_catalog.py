@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import cli
-from pipeline.catalog import Catalog, load_catalog
+from pipeline.catalog import LEFT_OUT, Catalog, load_catalog
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -46,6 +46,7 @@ def run(config: RunConfig, store: Store) -> None:
     facts = catalog_facts(catalog)
     for name, value in facts.items():
         log.info("%s: %s", name, value)
+    facts[LEFT_OUT] = [one._asdict() for one in catalog.left_out]  # said in the log as they were
     for plan in missing:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
     if config.catalog.positive_rating is not None:  # else the check is left out

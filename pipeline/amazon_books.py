@@ -20,7 +20,7 @@ from pipeline.catalog_config import CatalogSettings
 from pipeline.data_sets import DataSet, identify, some_rows
 from pipeline.fetched import local_copy
 from pipeline.json_rows import json_rows
-from pipeline.raw_tables import RawTables, our_table, users_of
+from pipeline.raw_tables import LeftOut, RawTables, our_table, users_of
 from pipeline.repeats import first_rows
 from pipeline.times import TICKS, require_unit
 
@@ -102,9 +102,10 @@ def read_amazon_books(settings: CatalogSettings) -> RawTables:
     """
     data_set, files = _identified(settings)
     version = _VERSIONS[data_set.name]
-    interactions = _read_reviews(files["interactions"], version)
-    items = _read_books(files["items"], version, pc.unique(interactions["item_id"]).drop_null())
-    return RawTables(users_of(interactions), items, interactions)
+    interactions, reviews = _read_reviews(files["interactions"], version)
+    rated = pc.unique(interactions["item_id"]).drop_null()
+    items, books = _read_books(files["items"], version, rated)
+    return RawTables(users_of(interactions), items, interactions, books + reviews)
 
 
 def amazon_files(settings: CatalogSettings) -> list[Path]:
@@ -121,7 +122,7 @@ def _identified(settings: CatalogSettings) -> tuple[DataSet, dict[str, Path]]:
     return identify(local_copy(settings.path), _DATA_SETS)
 
 
-def _read_reviews(file: Path, version: _Version) -> pa.Table:
+def _read_reviews(file: Path, version: _Version) -> tuple[pa.Table, tuple[LeftOut, ...]]:
     theirs = version.reviews
     schema = pa.schema([(theirs[ours], kind) for ours, kind in _TYPES.items()])
     raw = pa.concat_tables(some_rows(json_rows(file, schema, version.origin), file, version.origin))
@@ -132,10 +133,17 @@ def _read_reviews(file: Path, version: _Version) -> pa.Table:
     table = first_rows(every, ["user_id", "item_id", "timestamp"])
     if repeats := every.num_rows - table.num_rows:
         log.warning("%s: %d of %d reviews repeat another, left out", file, repeats, every.num_rows)
-    return table
+    return table, _repeats("interactions", every, table)
 
 
-def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
+def _repeats(name: str, every: pa.Table, kept: pa.Table) -> tuple[LeftOut, ...]:
+    repeats = every.num_rows - kept.num_rows
+    return (LeftOut(name, "repeat an earlier row", repeats, every.num_rows),) if repeats else ()
+
+
+def _read_books(
+    file: Path, version: _Version, rated: pa.Array
+) -> tuple[pa.Table, tuple[LeftOut, ...]]:
     """A row for every rated book."""
     key = version.reviews["item_id"]
     schema = pa.schema([(key, _TEXT), ("title", _TEXT), version.author, version.categories])
@@ -153,7 +161,7 @@ def _read_books(file: Path, version: _Version, rated: pa.Array) -> pa.Table:
     if spoilt:
         remark = f"scripts of a page or longer than {LONGEST_TITLE} characters, left out"
         log.warning("%s: %d titles are %s", file, spoilt, remark)
-    return _with_unknown(books, rated, file, key)
+    return _with_unknown(books, rated, file, key), _repeats("items", every, books)
 
 
 def _texts(books: pa.Table, version: _Version) -> dict[str, pa.Array]:

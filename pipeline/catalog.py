@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.errors import DataError
-from pipeline.raw_tables import RawTables
+from pipeline.raw_tables import LeftOut, RawTables
 from pipeline.readers import read_raw
 from pipeline.schemas import INTERACTIONS, ITEMS, USERS
 from pipeline.splits import assign_splits
 from pipeline.times import TICKS
 from pipeline.usable_rows import usable_rows
 from pipeline.validation import validate
+
+LEFT_OUT = "left_out"  # fact of the dataset `interactions`: that of a `Catalog`
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class Catalog:
     users: pa.Table  # schema USERS
     items: pa.Table  # schema ITEMS
     interactions: pa.Table  # schema INTERACTIONS
+    left_out: tuple[LeftOut, ...] = ()  # rows of the raw tables that are not in these
 
 
 def load_catalog(settings: CatalogSettings) -> Catalog:
@@ -57,6 +60,7 @@ def make_catalog(raw: RawTables, settings: CatalogSettings) -> Catalog:
         raw.users.select(USERS.names).cast(USERS),
         _titled(raw.items).select(ITEMS.names).cast(ITEMS),
         _finished(raw.interactions, settings),
+        raw.left_out,
     )
 
 
@@ -100,7 +104,14 @@ def _densest(raw: RawTables, settings: CatalogSettings) -> RawTables:
         interactions = _most_frequent(interactions, "item_id", settings.max_items)
     users = raw.users.filter(pc.is_in(raw.users["user_id"], interactions["user_id"]))
     items = raw.items.filter(pc.is_in(raw.items["item_id"], interactions["item_id"]))
-    return RawTables(users, items, interactions)
+    tables = {"users": users, "items": items, "interactions": interactions}
+    reason = "are not of the most active users and their items (catalog.max_users, max_items)"
+    left_out = tuple(
+        LeftOut(name, reason, rows, rows + table.num_rows, is_asked=True)
+        for name, table in tables.items()
+        if (rows := getattr(raw, name).num_rows - table.num_rows)
+    )
+    return RawTables(**tables, left_out=raw.left_out + left_out)
 
 
 def _most_frequent(interactions: pa.Table, key: str, limit: int) -> pa.Table:

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,16 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 Read = TypeVar("Read")
 
 
+class LeftOut(NamedTuple):
+    """Rows of a table that a catalog goes on without, of one kind."""
+
+    table: str
+    reason: str  # as in "6 rows lack a rating"
+    rows: int
+    of_rows: int  # that the table had
+    is_asked: bool = False  # a setting asks for a smaller catalog
+
+
 @dataclass(frozen=True)
 class RawTables:
     """Tables as read; ids, titles, ratings and timestamps may still be null or wrong.
@@ -34,6 +44,7 @@ class RawTables:
     users: pa.Table
     items: pa.Table
     interactions: pa.Table
+    left_out: tuple[LeftOut, ...] = ()  # of what was read
 
 
 def read_all(*reads: Callable[[], Read]) -> list[Read]:

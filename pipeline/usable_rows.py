@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.errors import UnusableCatalog
-from pipeline.raw_tables import RawTables
+from pipeline.raw_tables import LeftOut, RawTables
 from pipeline.times import TICKS, is_plausible
 
 log = logging.getLogger(__name__)
@@ -65,10 +65,15 @@ def usable_rows(raw: RawTables, settings: CatalogSettings) -> RawTables:
     rows.keep(_is_first(rows.table, keys), first)
     tables = (users, items, rows)
     _require_enough(tables, settings.max_unusable_share)
-    for one in tables:
-        for reason, count in one.lost.items():
-            log.warning("%s: %d of %d rows %s; left out", one.name, count, one.given, reason)
-    return RawTables(*(one.table for one in tables))
+    left_out = tuple(
+        LeftOut(one.name, reason, count, one.given)
+        for one in tables
+        for reason, count in one.lost.items()
+    )
+    for one in left_out:
+        told = (one.table, one.rows, one.of_rows, one.reason)
+        log.warning("%s: %d of %d rows %s; left out", *told)
+    return RawTables(*(one.table for one in tables), left_out=raw.left_out + left_out)
 
 
 def _usable_entities(table: pa.Table, name: str, key: str) -> _Rows:

@@ -5,7 +5,7 @@ busy machine may have spoilt is said in the same breath.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from features.formats import count, duration, percent
@@ -36,11 +36,26 @@ def _done(report: Report) -> Paragraph:
             f"{count(refresh['kept'])} were kept from {refresh['previous']}, "
             f"{count(refresh['written'])} written now."
         )
+    if lost := _left_out(report["left_out"] or []):
+        said.append(f"Left out of the catalog: {', '.join(lost)}, for reasons given below.")
     if headline["tokens"]:
         whose = "New" if refresh else "Their"
         tokens = f"{whose} tokens: {count(headline['tokens'])}, {_seconds(report)}"
         said.append(f"{tokens}; {_how_chosen(headline, report['speed'])}.")
     return Paragraph("Done", GOOD if written == rows else BAD, said)
+
+
+def _left_out(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What nobody asked to leave out, table by table."""
+    lost = [
+        (sum(one["rows"] for one in table["reasons"] if not one["is_asked"]), table)
+        for table in tables
+    ]
+    return [
+        f"{count(rows)} of {count(table['of_rows'])} {table['table']}"
+        for rows, table in lost
+        if rows
+    ]
 
 
 def _how_chosen(headline: Mapping[str, Any], speed: Mapping[str, Any] | None) -> str:

@@ -61,6 +61,7 @@ _REPORT = {
         ],
     },
     "language_model": "tiny",
+    "left_out": [],
     "no_comparison": "",
     "no_check": "",
     "waterfall": [_step("plain", 1.0), _step("pool", 1.4), _step("tree", 1.3), _step("all", 2.0)],

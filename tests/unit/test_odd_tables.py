@@ -197,6 +197,22 @@ def test_rows_that_cannot_be_used_are_refused_or_left_out_as_the_config_says(set
         "1 of 45 rows repeat the user, item and time",
     ):
         assert words in caplog.text
+    assert good.left_out == ()
+    assert [(one.table, one.rows, one.of_rows) for one in catalog.left_out] == [
+        *[("users", 1, 11), ("items", 1, 12), ("items", 1, 12)],
+        *[("interactions", 1, 45)] * 5,
+    ]
+    assert ("interactions", "lack a rating", 1, 45, False) in catalog.left_out
+
+
+def test_what_is_cut_to_size_is_counted_behind_what_cannot_be_used(settings):
+    said = settings(BAD, unusable_rows="drop", max_unusable_share=0.2, max_users=4)
+    catalog = load_catalog(said)
+    tables = {one.table: one for one in catalog.left_out if one.is_asked}
+    assert {name: one.of_rows for name, one in tables.items()}["interactions"] == 40
+    assert tables["users"].rows == 6
+    assert tables["interactions"].rows == 40 - catalog.interactions.num_rows
+    assert len(catalog.left_out) == 8 + len(tables)
 
 
 def test_more_rows_than_the_config_allows_are_not_left_out(settings):
