@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from features.carry import StoredFeatures
 from features.formats import or_unknown
-from features.frameworks import framework_named
+from features.frameworks import framework_named, templates_of
 from features.quality.agreement import CatalogFacts
 from features.quality.similarity import compare
 from features.quality.summary import (
@@ -44,7 +44,7 @@ from pipeline.store import Store
 log = logging.getLogger("jobs.measure_quality")
 
 RESULT = "quality.json"
-INPUTS = ["knowledge", "features", "items"]
+INPUTS = ["knowledge", "features", "users", "items"]
 _KEY = ["kind", "entity_id"]
 _STYLE = ".3f"  # of shares in the log
 
@@ -75,8 +75,9 @@ def settings_of(config: RunConfig, plain: Store | None) -> dict[str, Any]:
         "most_compared": MOST_COMPARED,
         "plain_run": config.plain_run,
         "plain": versions_of(plain),
+        "shows_attributes": _shows_attributes(config),
         # What the numbers are: those of another kind are old.
-        "measures": 1,
+        "measures": 2,
     }
 
 
@@ -84,7 +85,10 @@ def measure(config: RunConfig, store: Store, plain: Store | None) -> dict[str, d
     """The summary of each kind."""
     framework = framework_named(config.framework)
     read = framework.read if framework.reading else None
-    facts = CatalogFacts(store.read("items"))
+    facts = {
+        kind: CatalogFacts(store.read(f"{kind}s"), is_shown)
+        for kind, is_shown in _shows_attributes(config).items()
+    }
     keys = store.read("knowledge", _KEY)
     chosen = choose_rows(keys["kind"], config.seed)
     ours = measure_texts(_tables(store), chosen, facts, read)
@@ -106,6 +110,12 @@ def measure(config: RunConfig, store: Store, plain: Store | None) -> dict[str, d
             config.seed,
         )
     return summarise(ours, theirs, similarity)
+
+
+def _shows_attributes(config: RunConfig) -> dict[str, bool]:
+    """Whether prompts of a kind show the catalog's attributes, which texts are held against."""
+    templates = templates_of(config)
+    return {kind: templates.uses(kind, "attributes") for kind in ("user", "item")}
 
 
 def _tables(store: Store) -> Iterator[pa.Table]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import StrictUndefined, Template, Undefined, pass_context
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
@@ -84,6 +85,11 @@ class Templates:
         text = self.user if kind == "user" else self.item
         code = ENVIRONMENT.compile(text, name=kind, filename=self.file(kind))
         return Template.from_code(ENVIRONMENT, code, ENVIRONMENT.make_globals(None))
+
+    def uses(self, kind: Literal["user", "item"], name: str) -> bool:
+        """Whether the wording of a kind asks for what it is given under a name."""
+        text = self.user if kind == "user" else self.item
+        return name in find_undeclared_variables(ENVIRONMENT.parse(text))
 
     def file(self, kind: str) -> str:
         """Where the template of a kind stands, for people."""

@@ -8,7 +8,14 @@ from features.provenance import language_model_of, unit_of
 from features.speed import doubt_of, without_doubtful
 
 _REPORT = {
-    **{"no_check": "", "no_comparison": "", "quality": None, "examples": [], "ctr": None},
+    **{
+        "no_check": "",
+        "no_comparison": "",
+        "left_out": [],
+        "quality": None,
+        "examples": [],
+        "ctr": None,
+    },
     **{"waterfall": None, "calibration": None, "steps": None},
     **{"config": None, "config_differences": None},
 }
@@ -33,12 +40,35 @@ def as_today(report: Mapping[str, Any]) -> dict[str, Any]:
     if whole["speed"]:
         whole["speed"] = _speed(whole)
         whole["headline"] = without_doubtful(whole["headline"], whole["speed"])
+    if whole["quality"]:
+        whole["quality"] = _quality(whole["quality"])
     named = report["datasets"]
     whole["language_model"] = whole.get("language_model") or language_model_of(whole)
     whole["datasets"] = [{"unit": unit_of(one["dataset"])} | dict(one) for one in named]
     if whole["texts"]:
         whole["texts"] = [_TEXT | dict(text) for text in whole["texts"]]
     return whole
+
+
+def _quality(quality: Mapping[str, Any]) -> dict[str, Any]:
+    """Texts were once held against two attributes of items, called year and genre, and no other."""
+
+    def texts(part: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        if part is None or "catalog" in part:
+            return part
+        facts = {"year": ("year", "year"), "genre": ("genres", "names")}
+        found = {
+            name: {"kind": kind} | part[key]
+            for key, (name, kind) in facts.items()
+            if "skipped" not in part.get(key, {"skipped": ""})
+        }
+        return dict(part) | {"catalog": found}
+
+    kinds = {
+        kind: dict(one) | {name: texts(one[name]) for name in ("texts", "plain")}
+        for kind, one in quality["kinds"].items()
+    }
+    return dict(quality) | {"kinds": kinds}
 
 
 def _say_what_gains_mean(headline: dict[str, Any], models: Mapping[str, Any]) -> None:

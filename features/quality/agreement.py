@@ -1,28 +1,29 @@
-"""Whether texts about films name the year and the genres that the catalog has.
+"""Whether texts name what the catalog says of their entities: the year, genres, an author, a job.
 
-Both stand in the prompt, so this is about keeping to what was shown, not about knowing. A year or
-genre in the title is not counted as named: that would be the title's doing. Chance is what the
-same texts would reach, on average, against every other item of the catalog.
+The prompt shows attributes, so this is about keeping to what was shown, not about knowing. What
+stands in the title is not counted as named: that would be the title's doing. Chance is what the
+same texts would reach, on average, against every other entity of the catalog.
 """
 
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.measures import ratio
+from features.quality.attributes import WHY_NOT, names_of, values_of, why_not_names, years_of
 from features.quality.counts import with_text
+from features.quality.words import YEARS, without, words_of, years_in
 
-_YEARS = range(1900, 2031)
-_GENRES = ("genres", "genre")  # attributes, best first
+_NOT_SHOWN = "the prompt does not show it"
+_FIRST_OF = {"genre": "genres"}  # prompts leave the one out where the other is
 _SAME = (
     ("sci fi", "scifi", "science fiction"),
     ("film noir", "noir"),
@@ -30,160 +31,185 @@ _SAME = (
     ("animation", "animated"),
     ("romance", "romantic"),
 )
-_BREAK = "/"  # instead of the title; no word
+
+
+class Fact(Protocol):
+    """One attribute of all entities, as texts are held against it."""
+
+    def count(self, row: int, said: Sequence[str], title: Sequence[str]) -> dict[str, Any]:
+        """What a text about the entity in `row` adds to the sums, by its words and the title's."""
+        ...
+
+    def shares(self, sums: Counter[str]) -> dict[str, Any]:
+        """Counts and shares of the sums, for the report."""
+        ...
 
 
 class CatalogFacts:
-    """Year and genres of every item, and how frequent each is."""
+    """What the catalog says of every user or every item, as far as texts can be held against it.
 
-    def __init__(self, items: pa.Table) -> None:
-        """`items` is ITEMS."""
-        self._ids = items["item_id"].combine_chunks()
-        self._titles = items["title"].combine_chunks()
-        self._years = _years(_attribute(items, "year"))
-        columns = (_attribute(items, name) for name in _GENRES)
-        column = next((one for one in columns if len(one) > one.null_count), None)
-        self._genres = [] if column is None else _genres(column)
-        self._phrases = _phrases(set().union(*self._genres))
-        self._longest = max((len(phrase.split()) for phrase in self._phrases), default=0)
-        self._with_year = Counter(self._years[self._years > 0].tolist())
-        self._with_genre = Counter(chain.from_iterable(self._genres))
-        self._have_genres = sum(map(bool, self._genres))
+    `skipped` has the attributes that they cannot, and why.
+    """
+
+    def __init__(self, entities: pa.Table, is_shown: bool = True) -> None:
+        """`entities` is USERS or ITEMS; `is_shown` says whether prompts show attributes."""
+        self._ids = entities.column(0).combine_chunks()
+        has_title = "title" in entities.column_names
+        self._titles = entities["title"].combine_chunks() if has_title else None
+        self.facts: dict[str, Fact] = {}
+        self.skipped: dict[str, str] = {}
+        chunks = [pc.unique(chunk.keys) for chunk in entities["attributes"].chunks]
+        for name in pc.unique(pa.chunked_array(chunks, pa.string())).to_pylist():
+            fact = _fact(name, entities) if is_shown else _NOT_SHOWN
+            if not isinstance(fact, str):
+                self.facts[name] = fact
+            elif fact:
+                self.skipped[name] = fact
 
     def count(self, knowledge: pa.Table) -> Counter[str]:
-        """Sums over the texts of KNOWLEDGE about items of the catalog."""
+        """Sums over the texts of KNOWLEDGE about entities of the catalog."""
+        sums: Counter[str] = Counter()
+        if not self.facts:
+            return sums
         texts = with_text(knowledge)
         places = pc.index_in(texts["entity_id"], value_set=self._ids)
         known = pc.is_valid(places)
         rows = places.filter(known).to_pylist()
-        titles = self._titles.take(pa.array(rows, pa.int64())).to_pylist()
-        sums: Counter[str] = Counter()
-        for row, title, text in zip(
-            rows, titles, texts["text"].filter(known).to_pylist(), strict=True
-        ):
-            said, title_words = words_of(text), words_of(title)
-            self._add_years(sums, row, years_in(said) - years_in(title_words))
-            if self._genres and self._genres[row]:
-                self._add_genres(sums, row, self.genres_in(without(said, title_words)))
+        titles = [""] * len(rows)
+        if self._titles is not None:
+            titles = self._titles.take(pa.array(rows, pa.int64())).to_pylist()
+        said = texts["text"].filter(known).to_pylist()
+        for row, title, text in zip(rows, titles, said, strict=True):
+            words, title_words = words_of(text), words_of(title)
+            for name, fact in self.facts.items():
+                for key, value in fact.count(row, words, title_words).items():
+                    sums[_key(name, key)] += value
         return sums
 
-    def agreement(self, sums: Counter[str]) -> dict[str, Any]:
-        """Counts and shares for the report; a part that the catalog cannot judge says why."""
-        year: dict[str, Any] = {"skipped": "no item has an attribute `year`"}
-        if self._years.any():
-            year = {
-                "texts": sums["year_texts"],
-                "naming": sums["year_naming"],
-                "right": ratio(sums["year_right"], sums["year_naming"]),
-                "right_by_chance": ratio(sums["year_chance"], sums["year_naming"]),
-            }
-        genre: dict[str, Any] = {"skipped": "no item has an attribute `genres` or `genre`"}
-        if self._phrases:
-            genre = {
-                "texts": sums["genre_texts"],
-                "naming": sums["genre_naming"],
-                "precision": ratio(sums["genre_right"], sums["genre_named"]),
-                "recall": ratio(sums["genre_right"], sums["genre_catalog"]),
-                "precision_by_chance": ratio(sums["genre_chance"], sums["genre_named"]),
-                "recall_by_chance": ratio(sums["genre_chance"], sums["chance_catalog"]),
-            }
-        return {"year": year, "genre": genre}
+    def agreement(self, sums: Counter[str]) -> dict[str, dict[str, Any]]:
+        """Counts and shares of each attribute; one that was not looked for says why."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, fact in self.facts.items():
+            prefix = _key(name, "")
+            own = {k[len(prefix) :]: n for k, n in sums.items() if k.startswith(prefix)}
+            found[name] = fact.shares(Counter(own))
+        return found | {name: {"skipped": why} for name, why in self.skipped.items()}
 
-    def genres_in(self, words: Sequence[str]) -> set[str]:
-        """The catalog's genres that some words name; of two that overlap the longer one."""
+
+class Years:
+    """A year of every entity; a text may name several, of which one has to be right."""
+
+    def __init__(self, years: np.ndarray) -> None:
+        """`years` (entities,) int64, 0 where one is not known."""
+        self._years = years
+        known = years[years > 0]
+        self._among = range(min(YEARS[0], int(known.min())), max(YEARS[-1], int(known.max())) + 1)
+        self._frequent = Counter(known.tolist())
+
+    def count(self, row: int, said: Sequence[str], title: Sequence[str]) -> dict[str, Any]:
+        """See `Fact`."""
+        year = int(self._years[row])
+        if not year:
+            return {}
+        named = years_in(said, self._among) - years_in(title, self._among)
+        if not named:
+            return {"texts": 1}
+        hits = sum(self._frequent[one] for one in named) - (year in named)
+        chance = hits / max(self._frequent.total() - 1, 1)
+        return {"texts": 1, "naming": 1, "right": year in named, "chance": chance}
+
+    def shares(self, sums: Counter[str]) -> dict[str, Any]:
+        """See `Fact`."""
+        return {
+            "kind": "year",
+            "texts": sums["texts"],
+            "naming": sums["naming"],
+            "right": ratio(sums["right"], sums["naming"]),
+            "right_by_chance": ratio(sums["chance"], sums["naming"]),
+        }
+
+
+class Names:
+    """Names of every entity, such as its genres; of two that overlap the longer one is named."""
+
+    def __init__(self, names: list[frozenset[str]]) -> None:
+        self._names = names
+        self._phrases = _phrases(frozenset().union(*names))
+        self._longest = max((len(phrase.split()) for phrase in self._phrases), default=0)
+        self._frequent = Counter(chain.from_iterable(names))
+        self._others = sum(map(bool, names)) - 1
+
+    def count(self, row: int, said: Sequence[str], title: Sequence[str]) -> dict[str, Any]:
+        """See `Fact`."""
+        own = self._names[row]
+        if not own:
+            return {}
+        named = self.named_in(without(said, title))
+        right = len(named & own)
+        hits = sum(self._frequent[one] for one in named) - right
+        return {
+            "texts": 1,
+            "naming": bool(named),
+            "named": len(named),
+            "right": right,
+            "catalog": len(own),
+            "chance": hits / max(self._others, 1),
+            "chance_catalog": (self._frequent.total() - len(own)) / max(self._others, 1),
+        }
+
+    def named_in(self, words: Sequence[str]) -> set[str]:
+        """The catalog's names that stand among some words."""
         found, at = set(), 0
         while at < len(words):
             for size in range(self._longest, 0, -1):
-                genre = self._phrases.get(" ".join(words[at : at + size]))
-                if genre is not None:
-                    found.add(genre)
+                name = self._phrases.get(" ".join(words[at : at + size]))
+                if name is not None:
+                    found.add(name)
                     at += size - 1
                     break
             at += 1
         return found
 
-    def _add_years(self, sums: Counter[str], row: int, named: set[int]) -> None:
-        year = int(self._years[row])
-        if not year:
-            return
-        sums["year_texts"] += 1
-        if not named:
-            return
-        sums["year_naming"] += 1
-        sums["year_right"] += year in named
-        hits = sum(self._with_year[one] for one in named) - (year in named)
-        sums["year_chance"] += _mean(hits, self._with_year.total() - 1)
-
-    def _add_genres(self, sums: Counter[str], row: int, named: set[str]) -> None:
-        genres, others = self._genres[row], self._have_genres - 1
-        right = len(named & genres)
-        sums["genre_texts"] += 1
-        sums["genre_naming"] += bool(named)
-        sums["genre_named"] += len(named)
-        sums["genre_right"] += right
-        sums["genre_catalog"] += len(genres)
-        hits = sum(self._with_genre[one] for one in named) - right
-        sums["genre_chance"] += _mean(hits, others)
-        sums["chance_catalog"] += _mean(self._with_genre.total() - len(genres), others)
+    def shares(self, sums: Counter[str]) -> dict[str, Any]:
+        """See `Fact`."""
+        return {
+            "kind": "names",
+            "texts": sums["texts"],
+            "naming": sums["naming"],
+            "precision": ratio(sums["right"], sums["named"]),
+            "recall": ratio(sums["right"], sums["catalog"]),
+            "precision_by_chance": ratio(sums["chance"], sums["named"]),
+            "recall_by_chance": ratio(sums["chance"], sums["chance_catalog"]),
+        }
 
 
-def words_of(text: str) -> list[str]:
-    """Words in lower case; a hyphen parts two."""
-    plain = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-    words = (word.strip("'") for word in re.findall(r"[\w']+", plain))
-    return [word for word in words if word]
+def _fact(name: str, entities: pa.Table) -> Fact | str:
+    """What an attribute says, or why texts cannot be held against it; "" if it says nothing."""
+    values = values_of(entities, name)
+    if name in _FIRST_OF:
+        several = values_of(entities, _FIRST_OF[name])
+        values = pc.if_else(pc.is_valid(several), None, values)
+    if values.null_count == len(values):
+        return ""
+    years = years_of(name, values)
+    if years is not None:
+        return Years(years)
+    names = names_of(values)
+    why = why_not_names(names)
+    return WHY_NOT[why] if why else Names(names)
 
 
-def without(words: Sequence[str], title: Sequence[str]) -> list[str]:
-    """`words` with every occurrence of `title` replaced by a break."""
-    kept, at = [], 0
-    while at < len(words):
-        is_title = bool(title) and list(words[at : at + len(title)]) == list(title)
-        kept.append(_BREAK if is_title else words[at])
-        at += len(title) if is_title else 1
-    return kept
+def _key(name: str, what: str) -> str:
+    """Of a sum; no attribute and no sum of another kind holds a NUL."""
+    return f"{name}\0{what}"
 
 
-def years_in(words: Iterable[str]) -> set[int]:
-    """Four-digit years from 1900 to 2030; `1990s` is none."""
-    numbers = (int(word) for word in words if re.fullmatch("[0-9]{4}", word))
-    return {number for number in numbers if number in _YEARS}
-
-
-def _attribute(items: pa.Table, name: str) -> pa.Array:
-    """Values of an attribute, null where an item has none or it is empty."""
-    values = pc.map_lookup(items["attributes"], pa.scalar(name), "first").combine_chunks()
-    return pc.if_else(pc.equal(values, ""), None, values)
-
-
-def _years(column: pa.Array) -> np.ndarray:
-    """(items,) int64, 0 where the year is not known."""
-    is_year = pc.fill_null(pc.match_substring_regex(column, "^[0-9]{4}$"), False)
-    return pc.cast(pc.if_else(is_year, column, "0"), pa.int64()).to_numpy()
-
-
-def _genres(column: pa.Array) -> list[frozenset[str]]:
-    """Genres of every item in words as texts have them; equal cells share a set."""
-    cells = column.dictionary_encode()
-    sets = [
-        frozenset(name for part in re.split(r"[,|;/]", cell) if (name := " ".join(words_of(part))))
-        for cell in cells.dictionary.to_pylist()
-    ]
-    none: frozenset[str] = frozenset()
-    return [none if code is None else sets[code] for code in cells.indices.to_pylist()]
-
-
-def _phrases(genres: set[str]) -> dict[str, str]:
-    """What names a genre: itself, its synonyms, and the plurals of all of these."""
-    named: dict[str, str] = {genre: genre for genre in genres}
-    for genre in sorted(genres):
-        for phrase in next((same for same in _SAME if genre in same), (genre,)):
+def _phrases(names: frozenset[str]) -> dict[str, str]:
+    """What says a name: itself, its synonyms, and the plurals of all of these."""
+    found: dict[str, str] = {name: name for name in names}
+    for name in sorted(names):
+        for phrase in next((same for same in _SAME if name in same), (name,)):
             plural = phrase[:-1] + "ies" if phrase.endswith("y") else phrase + "s"
             for form in (phrase, plural):
-                named.setdefault(form, genre)
-    return named
-
-
-def _mean(total: int, count: int) -> Any:
-    """A float, which a Counter adds up like any number; 0 where there is nothing."""
-    return total / max(count, 1)
+                found.setdefault(form, name)
+    return found

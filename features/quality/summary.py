@@ -46,14 +46,17 @@ def choose_rows(kinds: pa.ChunkedArray, seed: int, most: int = MOST_COMPARED) ->
 
 
 def measure_texts(
-    tables: Iterable[pa.Table], chosen: np.ndarray, facts: CatalogFacts, read: Read | None
+    tables: Iterable[pa.Table],
+    chosen: np.ndarray,
+    facts: Mapping[str, CatalogFacts],
+    read: Read | None,
 ) -> TextMeasures:
     """Measure one run's texts.
 
     Args:
         tables: KNOWLEDGE with `COLUMNS`, in parts.
         chosen: numbers of the rows that are compared with others, over all parts.
-        facts: of the catalog's items.
+        facts: of the catalog's users and items, by kind.
         read: how the framework reads an answer, None where it asks for no form.
     """
     sums: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
@@ -64,8 +67,7 @@ def measure_texts(
         for kind in KINDS:
             rows = table.filter(pc.equal(table["kind"], kind))
             sums[kind] += count_texts(rows)
-            if kind == "item":
-                sums[kind] += facts.count(rows)
+            sums[kind] += facts[kind].count(rows)
             if read is not None:
                 sums[kind]["malformed"] += count_malformed(rows, read)[kind]
         stop = start + table.num_rows
@@ -74,7 +76,7 @@ def measure_texts(
         start = stop
     sample = pa.concat_tables(kept).take(pa.array(np.argsort(order)))
     return TextMeasures(
-        {kind: _of_kind(kind, sums[kind], sample, facts, read is not None) for kind in KINDS},
+        {kind: _of_kind(kind, sums[kind], sample, facts[kind], read is not None) for kind in KINDS},
         sample,
     )
 
@@ -88,7 +90,7 @@ def _of_kind(
         shares_of(sums)
         | {"malformed_share": ratio(sums["malformed"], sums["texts"]) if has_form else None}
         | {"shared_of_texts": rows.num_rows, "shared_share": ratio(shared, ngrams)}
-        | (facts.agreement(sums) if kind == "item" else {})
+        | {"catalog": facts.agreement(sums)}
     )
 
 

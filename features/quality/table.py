@@ -1,6 +1,6 @@
 """The summary as a table for the report: what was measured, of whom, and how to read it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from features import formats
@@ -43,19 +43,33 @@ def lines(kinds: Mapping[str, Part]) -> list[Line]:
         Line(name, [_shown(show, column) for column in shown], reading)
         for name, show, reading in _FIGURES
     ]
-    return [line for line in every if any(line.values)]
+    return [line for line in [*every, *_attribute_lines(shown)] if any(line.values)]
 
 
 def notes(kinds: Mapping[str, Part]) -> list[str]:
-    """What could not be measured, and why."""
-    parts = [kinds["item"]["texts"].get(name, {}) for name in ("year", "genre")]
-    return [f"{part['skipped']}, so none was compared" for part in parts if "skipped" in part]
+    """Which attributes texts were held against, and which were not, and why."""
+    said = []
+    for kind, summary in kinds.items():
+        facts = summary["texts"].get("catalog", {})
+        if not summary["texts"]["rows"] or not facts:
+            continue
+        checked = [_spelled(name) for name, fact in facts.items() if "skipped" not in fact]
+        by_reason: dict[str, list[str]] = {}
+        for name, fact in facts.items():
+            if "skipped" in fact:
+                by_reason.setdefault(fact["skipped"], []).append(_spelled(name))
+        reasons = [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]
+        said.append(
+            f"Of the {kind}s in the catalog, texts were held against {_listed(checked)}"
+            + (f"; not against {', '.join(reasons)}" if reasons else "")
+        )
+    return said
 
 
 def _shown(show: Callable[[Column], str | None], column: Column) -> str:
     try:
         value = show(column)
-    except KeyError:  # users have no genres, plain texts no nearness
+    except KeyError:  # users have no title, plain texts no nearness
         return ""
     return "" if value in (None, formats.MISSING) else value
 
@@ -76,21 +90,51 @@ def _beside(key: str) -> Callable[[Column], str]:
     return show
 
 
-def _of_genre(key: str) -> Callable[[Column], str]:
-    def show(column: Column) -> str:
-        genre = column.texts["genre"]
-        return (
-            f"{formats.percent(genre[key])} (chance: {formats.percent(genre[f'{key}_by_chance'])})"
-        )
+def _attribute_lines(shown: Sequence[Column]) -> list[Line]:
+    """Two figures of each attribute that lists names, and one of each that is a year."""
+    facts = {
+        name: fact
+        for column in shown
+        for name, fact in column.texts.get("catalog", {}).items()
+        if "skipped" not in fact
+    }
+    found: list[Line] = []
+    for name, fact in facts.items():
+        for words, show, reading in _FIGURES_OF[fact["kind"]]:
+            values = [_shown(_of_attribute(name, show), column) for column in shown]
+            found.append(Line(f"{_spelled(name).capitalize()}: {words}", values, reading))
+    return found
+
+
+def _of_attribute(name: str, show: Callable[[Part], str | None]) -> Callable[[Column], str | None]:
+    return lambda column: show(column.texts["catalog"][name])
+
+
+def _of_names(key: str) -> Callable[[Part], str | None]:
+    def show(names: Part) -> str | None:
+        if names[key] is None:
+            return None
+        chance = formats.percent(names[f"{key}_by_chance"])
+        return f"{formats.percent(names[key])} (chance: {chance})"
 
     return show
 
 
-def _year(column: Column) -> str:
-    year = column.texts["year"]
+def _year(year: Part) -> str:
     named = f"{formats.count(year['naming'])} of {formats.count(year['texts'])} name one"
     chance = formats.percent(year["right_by_chance"])
     return f"{formats.percent(year['right'])} (chance: {chance}; {named})"
+
+
+def _spelled(attribute: str) -> str:
+    """As prompts show it."""
+    return attribute.replace("_", " ")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return (
+        " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]]) or "nothing"
+    )
 
 
 _FIGURES: list[tuple[str, Callable[[Column], str | None], str]] = [
@@ -166,20 +210,29 @@ _FIGURES: list[tuple[str, Callable[[Column], str | None], str]] = [
         "Of the encoded vectors, which are what a CTR model sees; near the other row's cosine, "
         "nothing of the entity is left.",
     ),
-    (
-        "Year is the catalog's",
-        _year,
-        "Of texts that name a year. The prompt shows it, so this is about keeping to the prompt, "
-        "not about knowing.",
-    ),
-    (
-        "Genres named are right",
-        _of_genre("precision"),
-        "Genre words in the text that the catalog has for the film, which the prompt shows.",
-    ),
-    (
-        "Genres are named",
-        _of_genre("recall"),
-        "Genres in the catalog that the text names; chance is the same texts held against others.",
-    ),
 ]
+
+_FIGURES_OF: dict[str, list[tuple[str, Callable[[Part], str | None], str]]] = {
+    "year": [
+        (
+            "the catalog's is named",
+            _year,
+            "Of texts that name a year. The prompt shows it, so this is about keeping to the "
+            "prompt, not about knowing.",
+        ),
+    ],
+    "names": [
+        (
+            "what is named is right",
+            _of_names("precision"),
+            "Of the catalog's words that a text names, those that are true of its own user or "
+            "item, which the prompt shows.",
+        ),
+        (
+            "what is right is named",
+            _of_names("recall"),
+            "Of what the catalog says, the share that the text names; chance is the same texts "
+            "held against others.",
+        ),
+    ],
+}

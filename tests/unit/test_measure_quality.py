@@ -12,7 +12,8 @@ from jobs.plain_run import require_plain_run
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
 from pipeline.runs import open_run
-from pipeline.schemas import FEATURES, ITEMS, KNOWLEDGE, with_vector_width
+from pipeline.schemas import FEATURES, ITEMS, KINDS, KNOWLEDGE, USERS, with_vector_width
+from pipeline.templates import Domain, Templates
 
 NAMES = [("user", "u1"), ("user", "u2"), ("item", "i1"), ("item", "i2")]
 WRITING = {"model": "m", "tokenizer": "t", "generation": {"max_new_tokens": 8, "rule": "relaxed"}}
@@ -47,6 +48,8 @@ def write_run(artifacts, name, texts, rule="strict", names=NAMES, framework="kar
     store.plan("features", {"weights": "w"}, ["knowledge"]).write(vectors, {"dim": 2})
     films = [{"item_id": "i1", "title": "t", "attributes": [("year", "1995")]}]
     store.plan("items", {}).write(pa.Table.from_pylist(films, schema=ITEMS))
+    people = [{"user_id": "u1", "attributes": [("job", "nurse")]}]
+    store.plan("users", {}).write(pa.Table.from_pylist(people, schema=USERS))
     return store
 
 
@@ -76,11 +79,30 @@ def test_without_a_plain_run_the_texts_stand_alone(store, caplog):
         measure_quality.run(config(store), store)
     manifest = store.require("quality")
     assert json.loads((store.path("quality") / "quality.json").read_text()) == manifest.facts
-    assert manifest.inputs.keys() == {"knowledge", "features", "items"}
+    assert manifest.inputs.keys() == {"knowledge", "features", "users", "items"}
     kinds = manifest.facts["kinds"]
-    assert kinds["item"]["texts"]["year"]["right"] == 0.0
+    assert kinds["item"]["texts"]["catalog"]["year"]["right"] == 0.0
+    assert kinds["user"]["texts"]["catalog"]["job"]["naming"] == 0
     assert kinds["user"]["plain"] is kinds["user"]["similarity"] is None
     assert "quality: up to date, 4 rows" in caplog.text
+
+
+def test_what_own_wording_does_not_show_is_not_looked_for(store, tmp_path):
+    own = Templates("{{ history }}", "{# attributes #}{{ title }}", {}, Domain("reader"))
+    assert not any(own.uses(kind, "attributes") for kind in KINDS)
+    assert own.uses("user", "history")
+    (tmp_path / "own").mkdir()
+    for name, text in (
+        ("user.jinja", "{{ history | length }} films"),
+        ("item.jinja", "About {{ title }}"),
+        ("domains.yaml", "general: {person: reader}"),
+    ):
+        (tmp_path / "own" / name).write_text(text)
+    shown = measure_quality.settings_of(config(store), None)["shows_attributes"]
+    assert shown == {"user": True, "item": True}
+    measure_quality.run(config(store, prompts={"templates": str(tmp_path / "own")}), store)
+    facts = store.require("quality").facts["kinds"]["item"]["texts"]["catalog"]
+    assert facts == {"year": {"skipped": "the prompt does not show it"}}
 
 
 def test_with_one_they_are_compared_row_by_row_in_whatever_order_it_has_them(store, tmp_path):
@@ -89,7 +111,7 @@ def test_with_one_they_are_compared_row_by_row_in_whatever_order_it_has_them(sto
     write_run(tmp_path, "plain", texts, names=names)
     measure_quality.run(config(store, plain_run="plain"), store)
     kinds = store.require("quality").facts["kinds"]
-    assert kinds["item"]["plain"]["year"]["right"] == 1.0
+    assert kinds["item"]["plain"]["catalog"]["year"]["right"] == 1.0
     near = kinds["user"]["similarity"]
     assert (near["rows"], near["vectors"], near["identical"]) == (2, 2, 0.5)
     # [7, 4, 5, 4] of [7, 4, 4]: one put in.

@@ -1,6 +1,7 @@
 """Quality of texts: every figure on tables small enough to reckon by hand."""
 
 from collections import Counter
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -8,12 +9,13 @@ import pytest
 
 from features.frameworks import framework_named
 from features.quality import table
-from features.quality.agreement import CatalogFacts, without, words_of, years_in
+from features.quality.agreement import CatalogFacts
 from features.quality.counts import count_texts, shares_of
 from features.quality.ngrams import count_distinct, count_looping, count_shared
 from features.quality.similarity import another, compare, edit_similarity
 from features.quality.summary import COLUMNS, choose_rows, measure_texts, summarise
-from pipeline.schemas import FEATURES, ITEMS, KNOWLEDGE, with_vector_width
+from features.quality.words import without, words_of, years_in
+from pipeline.schemas import FEATURES, ITEMS, KNOWLEDGE, USERS, with_vector_width
 
 LOOP = [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -191,9 +193,12 @@ def test_agreement_with_the_catalog_and_by_chance():
     found = facts.agreement(facts.count(texts))
     # Known years: 1, 2, 4. Film 4 says its title only. Film 1 says 1995, which neither other has;
     # film 2 says also 1995, which one of two others has.
-    assert found["year"] == {"texts": 3, "naming": 2, "right": 1.0, "right_by_chance": 0.25}
+    assert found["year"] == {
+        "kind": "year", "texts": 3, "naming": 2, "right": 1.0, "right_by_chance": 0.25
+    }  # fmt: skip
     # Named: {sci fi, comedy} of {sci fi, war}; {film noir} of itself; {children's, comedy}.
-    assert found["genre"] == {
+    assert found["genres"] == {
+        "kind": "names",
         "texts": 3,
         "naming": 3,
         "precision": 4 / 5,
@@ -217,19 +222,101 @@ def test_agreement_with_the_catalog_and_by_chance():
 def test_genres_have_synonyms_and_are_whole_words(text, genres):
     cells = "Sci-Fi, War, Film-Noir, Children's, Animation, Romance"
     facts = CatalogFacts(films(("1", "t", {"genres": cells})))
-    assert facts.genres_in(words_of(text)) == genres
+    assert facts.facts["genres"].named_in(words_of(text)) == genres
 
 
 def test_a_single_genre_serves_where_there_are_no_several():
     facts = CatalogFacts(films(("1", "t", {"genre": "Crime/Drama"})))
-    assert facts.genres_in(words_of("crime dramas")) == {"crime", "drama"}
+    assert facts.facts["genre"].named_in(words_of("crime dramas")) == {"crime", "drama"}
+    both = {"genre": "Crime", "genres": "Crime, Drama"}
+    facts = CatalogFacts(films(("1", "t", both), ("2", "t", both)))
+    assert (list(facts.facts), facts.skipped) == (["genres"], {})  # prompts show the one only
 
 
-def test_a_catalog_without_years_and_genres_says_so():
-    facts = CatalogFacts(films(("1", "t", {"shelf": "B"})))
-    found = facts.agreement(facts.count(knowledge(row("item", "1", [], "A drama of 1995."))))
-    assert found["year"] == {"skipped": "no item has an attribute `year`"}
-    assert found["genre"] == {"skipped": "no item has an attribute `genres` or `genre`"}
+def shop(**columns):
+    """Books with attributes under any names."""
+    rows = zip(*columns.values(), strict=True)
+    return films(
+        *(
+            (f"b{n}", f"Book {n}", dict(zip(columns, values, strict=True)))
+            for n, values in zip(count(), rows)
+        )
+    )
+
+
+BOOKS = shop(
+    published=["1813", "1847", "1998", "2001"],
+    writer=["Jane Austen", "Charlotte Bront\u00eb", "Yu Hua", "Yu Hua"],
+    shelf=["A", "B", "A", "C"],
+    pages=["432", "1200", "310", ""],
+    blurb=["A lady of small means looks for a husband and finds one"] * 4,
+    empty=[""] * 4,
+)
+
+
+def test_any_year_and_any_names_are_held_against_texts_and_others_say_why_not():
+    facts = CatalogFacts(BOOKS)
+    texts = knowledge(
+        row("item", "b0", [], "Jane Austen wrote it in 1813."),
+        row("item", "b2", [], "A novel by Yu Hua of 1813, or of 1600."),
+    )
+    found = facts.agreement(facts.count(texts))
+    assert found["published"] == {
+        "kind": "year", "texts": 2, "naming": 2, "right": 0.5, "right_by_chance": 1 / 3 / 2
+    }  # fmt: skip
+    assert found["writer"]["precision"] == 1.0
+    assert found["writer"]["precision_by_chance"] == pytest.approx((0 + 1 / 3) / 2)
+    reasons = {name: fact["skipped"] for name, fact in found.items() if "skipped" in fact}
+    numbers = "numbers or single letters, which a text may hold by accident"
+    assert reasons["shelf"] == reasons["pages"] == numbers
+    assert reasons["blurb"].startswith("whole sentences")
+    assert set(found) == {"published", "writer", "shelf", "pages", "blurb"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("price", ["1200", "1350", "2100", "1999"], ""),  # four digits, but hardly years
+        ("birth_year", ["1200", "1350", "2100", "unknown"], "Years"),
+        ("\u51fa\u7248\u5e74", ["1994", "1200", "2001", "2003"], "Years"),
+        ("made", ["1994", "1987", "2001", "2003"], "Years"),
+        ("made", ["1994", "1987", "north", "south"], "Names"),
+        ("languages", ["French; German", "Dutch", "Dutch | Danish", "Dutch"], "Names"),
+    ],
+)
+def test_years_are_told_by_their_values_and_their_name(name, values, kind):
+    facts = CatalogFacts(shop(**{name: values}))
+    assert [type(fact).__name__ for fact in facts.facts.values()] == ([kind] if kind else [])
+
+
+def test_names_that_every_one_has_for_itself_are_not_looked_for():
+    facts = CatalogFacts(shop(code=[f"code x{n}" for n in range(60)]))
+    assert facts.skipped == {"code": "names that nearly every one has for itself"}
+    assert CatalogFacts(shop(code=[f"code x{n % 50}" for n in range(60)])).facts
+
+
+def test_chinese_names_are_found_inside_of_sentences():
+    facts = CatalogFacts(shop(genre=["\u79d1\u5e7b\u3001\u5192\u9669", "\u7231\u60c5"]))
+    text = "\u8fd9\u90e81994\u5e74\u7684\u79d1\u5e7b\u7535\u5f71\u5f88\u597d\u3002"
+    assert facts.facts["genre"].named_in(words_of(text)) == {"\u79d1 \u5e7b"}
+    assert years_in(words_of(text)) == {1994}
+
+
+def test_users_are_held_against_their_attributes_as_well():
+    people = [
+        {"user_id": f"u{n}", "attributes": [("job", job)]}
+        for n, job in enumerate(["nurse", "teacher", "nurse"])
+    ]
+    facts = CatalogFacts(pa.Table.from_pylist(people, schema=USERS))
+    found = facts.agreement(facts.count(knowledge(row("user", "u0", [], "Nurses and a teacher."))))
+    assert (found["job"]["precision"], found["job"]["recall"]) == (0.5, 1.0)
+    assert found["job"]["precision_by_chance"] == pytest.approx((0.5 + 0.5) / 2)
+
+
+def test_what_the_prompt_does_not_show_is_not_looked_for():
+    facts = CatalogFacts(FILMS, is_shown=False)
+    found = facts.agreement(facts.count(knowledge(row("item", "1", [], "A war of 1995."))))
+    assert found == {key: {"skipped": "the prompt does not show it"} for key in ("year", "genres")}
     assert CatalogFacts(films()).count(knowledge()) == Counter()
 
 
@@ -240,10 +327,14 @@ def example(seed=5):
     return knowledge(*rows)
 
 
+def facts_of(items):
+    return {"user": CatalogFacts(USERS.empty_table()), "item": CatalogFacts(items)}
+
+
 def test_parts_and_the_order_of_the_sample_change_no_figure():
     texts = example()
     chosen = choose_rows(texts["kind"], 1)
-    facts = CatalogFacts(FILMS)
+    facts = facts_of(FILMS)
     whole = measure_texts([texts.select(COLUMNS)], chosen, facts, None)
     parts = [texts.select(COLUMNS).slice(at, 5) for at in range(0, 12, 5)]
     moved = np.roll(chosen, 3)
@@ -252,7 +343,8 @@ def test_parts_and_the_order_of_the_sample_change_no_figure():
     assert whole.sample["entity_id"].to_pylist() == texts["entity_id"].to_pylist()
     assert again.sample["entity_id"].to_pylist() == texts["entity_id"].take(moved).to_pylist()
     assert whole.kinds["user"]["malformed_share"] is None
-    assert "year" not in whole.kinds["user"]
+    assert whole.kinds["user"]["catalog"] == {}
+    assert set(whole.kinds["item"]["catalog"]) == {"year", "genres"}
 
 
 def test_a_large_catalog_is_sampled_the_same_way_every_time():
@@ -260,7 +352,7 @@ def test_a_large_catalog_is_sampled_the_same_way_every_time():
     chosen = choose_rows(kinds, 1, most=4)
     assert chosen.tolist() == choose_rows(kinds, 1, most=4).tolist() == sorted(set(chosen.tolist()))
     assert [int((chosen < 6).sum()), int((chosen >= 6).sum())] == [4, 4]
-    sampled = measure_texts([example().select(COLUMNS)], chosen, CatalogFacts(FILMS), None)
+    sampled = measure_texts([example().select(COLUMNS)], chosen, facts_of(FILMS), None)
     assert sampled.kinds["user"]["texts"] == 6
     assert sampled.kinds["user"]["shared_of_texts"] == 4
 
@@ -270,7 +362,7 @@ def test_malformed_answers_are_those_that_the_framework_cannot_read():
             row("user", "b", [1], "likes war"), row("user", "c", [1], "")]  # fmt: skip
     read = framework_named("rlmrec").read
     texts = knowledge(*rows).select(COLUMNS)
-    found = measure_texts([texts], np.arange(3), CatalogFacts(FILMS), read).kinds
+    found = measure_texts([texts], np.arange(3), facts_of(FILMS), read).kinds
     assert found["user"]["malformed_share"] == 0.5
     assert found["item"]["malformed_share"] is None
 
@@ -278,7 +370,7 @@ def test_malformed_answers_are_those_that_the_framework_cannot_read():
 def summary():
     texts = example().select(COLUMNS)
     measured = measure_texts(
-        [texts], choose_rows(texts["kind"], 1), CatalogFacts(films(("item0", "t", {}))), None
+        [texts], choose_rows(texts["kind"], 1), facts_of(films(("item0", "t", {"id": "7"}))), None
     )
     near = {
         "rows": 6, "other_prompt": 0, "never_relaxed": 0.5, "identical": 0.5,
@@ -294,8 +386,12 @@ def test_the_table_shows_what_there_is():
     assert [column.heading for column in table.columns(alone)] == ["users", "items"]
     names = [line.name for line in table.lines(alone)]
     assert "Texts that loop" in names
-    assert not {"Cosine to plain", "Malformed", "Year is the catalog's"} & set(names)
-    assert len(table.notes(alone)) == 2
+    assert not {"Cosine to plain", "Malformed"} & set(names)
+    assert not any(":" in name for name in names)
+    assert table.notes(alone) == [
+        "Of the items in the catalog, texts were held against nothing; not against id (numbers or "
+        "single letters, which a text may hold by accident)"
+    ]
     beside = summarise(measured, measured, {"user": near, "item": near})
     headings = ["users", "users, plain", "items", "items, plain"]
     assert [column.heading for column in table.columns(beside)] == headings
