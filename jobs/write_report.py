@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from features import formats
 from features.config_differences import config_differences
 from features.frameworks import templates_of
@@ -28,6 +30,7 @@ from jobs.wave_names import knowledge_name
 from pipeline.config import RunConfig
 from pipeline.errors import DataError, ModelError
 from pipeline.parts import read_batches
+from pipeline.prompts import Prompts
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
 
@@ -80,7 +83,24 @@ def run(config: RunConfig, store: Store) -> None:
 def _explorer(config: RunConfig, store: Store) -> Explorer:
     """The texts of the run, by their tokens where the run knows where each came from."""
     knowledge = partial(read_batches, store.parts("knowledge"), KNOWLEDGE)
-    return pack(knowledge, store.read("items"), decoder_of(config, store))
+    items = store.read("items")
+    prompts = _prompts(config, store, items)
+    return pack(knowledge, items, decoder_of(config, store), prompts=prompts)
+
+
+def _prompts(config: RunConfig, store: Store, items: pa.Table) -> Prompts | None:
+    """What makes the prompts of the run again; None, with a line in the log, if nothing can."""
+    try:
+        return Prompts(
+            store.read("users"),
+            items,
+            store.read("interactions"),
+            config.prompts,
+            templates_of(config),
+        )
+    except DataError as error:
+        log.warning("report: texts are shown without what was asked: %s", error)
+        return None
 
 
 def decoder_of(config: RunConfig, store: Store) -> Decode | None:

@@ -32,7 +32,7 @@
     return JSON.parse(await new Response(stream).text());
   }
 
-  function open({ sources, columns }) {
+  function open({ sources, columns, lines }) {
     const indexed = (name) => (row) => columns[name].names[columns[name].places[row]];
     const kind = indexed("kind"), group = indexed("group"), rule = indexed("rule");
     const finish = indexed("finish");
@@ -128,6 +128,7 @@
       if (columns.title[row]) byId("title").append(" ", element("span", "", nameOf(row)));
       numbers(row);
       tokens(row);
+      question(row);
       highlight();
     }
 
@@ -180,6 +181,15 @@
         );
         return item;
       }));
+    }
+
+    // What was asked; of a page without prompts the places for it are not there.
+    function question(row) {
+      if (!byId("asked")) return;
+      const asked = columns.asked[row];
+      byId("asked").hidden = !asked;
+      byId("unasked").hidden = Boolean(asked);
+      byId("prompt").textContent = asked ? asked.map((line) => lines[line]).join("") : "";
     }
 
     function shareOf(share) {

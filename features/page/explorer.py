@@ -17,14 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.page.pieces import Decode, Splitter, origin_of
+from features.page.asked import Asked, asked_of
+from features.page.pieces import Decode, Piece, Splitter, origin_of
+from pipeline.half_characters import without_half_character
+from pipeline.prompts import Prompts
 from pipeline.row_batches import Batches, rows_among
 from pipeline.schemas import KINDS, SOURCES
 
 ORIGINS = "token_origins"  # column of KNOWLEDGE
 COLUMNS = (
     *("kind", "entity_id", "group_id", "wave", "rule", "finish_reason", "text", "token_ids"),
-    *("forward_passes", "relaxed_tokens", "relaxed_cost", "error"),
+    *("forward_passes", "relaxed_tokens", "relaxed_cost", "error", "prompt_hash"),
 )
 _MOST_ROWS = 10_000
 _MOST_CHARACTERS = 20_000_000  # of all texts: some ten megabytes of page
@@ -48,6 +51,8 @@ class Explorer:
     failed: int
     of_failed: int
     has_origins: bool
+    asked: int = 0  # texts whose prompt stands beside them
+    unlike: int = 0  # texts whose prompt, made again, is another than they answer
 
     @property
     def is_sample(self) -> bool:
@@ -56,7 +61,11 @@ class Explorer:
 
 
 def pack(
-    knowledge: Batches, items: pa.Table, decode: Decode | None, most_rows: int = _MOST_ROWS
+    knowledge: Batches,
+    items: pa.Table,
+    decode: Decode | None,
+    most_rows: int = _MOST_ROWS,
+    prompts: Prompts | None = None,
 ) -> Explorer:
     """The texts of a run; of a large one evenly spaced rows that failed, and that did not.
 
@@ -65,6 +74,7 @@ def pack(
         items: ITEMS, for the titles.
         decode: turns token ids into text; None if nobody can, then no token has a colour.
         most_rows: of the explorer.
+        prompts: makes what was asked; None if nobody can, then no text has its prompt.
     """
     is_failed, most = _looked_over(knowledge, most_rows)
     rows = _chosen(is_failed, most)
@@ -75,9 +85,11 @@ def pack(
         for row in batch.to_pylist():
             for name, value in zip(columns, _pieces_of(row, splitter), strict=True):
                 columns[name].append(value)
+    asked = asked_of(chosen, prompts) if prompts is not None else Asked()
     packed = {
         "sources": [[name, _SOURCE_NAMES.get(name, name)] for name in SOURCES],
-        "columns": _described(chosen, items) | columns,
+        "columns": _described(chosen, items) | columns | {"asked": asked.prompts},
+        "lines": asked.lines,
     }
     text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
     data = gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)
@@ -88,6 +100,8 @@ def pack(
         int(is_failed[rows].sum()),
         int(is_failed.sum()),
         has_origins=any(columns["origins"]),
+        asked=len(asked.prompts) - asked.unlike - asked.no_room,
+        unlike=asked.unlike,
     )
 
 
@@ -158,12 +172,20 @@ def _pieces_of(row: dict[str, Any], splitter: Splitter | None) -> tuple[str, str
     marks: list[int] = []
     texts: list[str] = []
     token = 0
-    for piece in splitter.split(ids):
+    for piece in _shown(splitter.split(ids), row["finish_reason"] == "length"):
         texts.append(piece.text)
         lengths.append(len(piece.text.encode("utf-16-le", "surrogatepass")) // 2)
         marks.append(origin_of(origins[token : token + piece.tokens]))
         token += piece.tokens
     return "".join(texts), _characters(lengths), _characters(marks)
+
+
+def _shown(pieces: list[Piece], is_cut: bool) -> list[Piece]:
+    """Without the character in which a text was cut, if it was."""
+    if not is_cut or not pieces:
+        return pieces
+    last = pieces[-1]._replace(text=without_half_character(pieces[-1].text))
+    return [*pieces[:-1], last] if last.text else pieces[:-1]
 
 
 def _characters(numbers: Sequence[int]) -> str:

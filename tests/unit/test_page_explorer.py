@@ -6,12 +6,19 @@ import itertools
 import json
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from features.page.asked import parts_of
 from features.page.explorer import ORIGINS
 from features.page.explorer import pack as pack_batches
 from features.page.render import render
+from pipeline.errors import DataError
+from pipeline.half_characters import HALF
+from pipeline.prompts import Prompt, prompt_hash
 from pipeline.schemas import ITEMS, KNOWLEDGE, SOURCES
 
 WORDS = ["a ", "film", " about", " 电影", " 🎬", "."]
@@ -96,12 +103,115 @@ def test_an_origin_follows_its_character_where_that_takes_several_tokens():
     assert numbers(columns["origins"][0]) == [0, 18, 3]
 
 
+def halved(ids):
+    """Letters of one token, but for a character that takes three: each part alone is broken."""
+    said, parts = "", 0
+    for token in ids:
+        if token != 1:
+            said, parts = said + HALF * parts + "ab"[token // 2], 0
+        elif parts == 2:
+            said, parts = said + "\u7535", 0
+        else:
+            parts += 1
+    return said + HALF * parts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "lengths"),
+    [
+        ((0, 1, 1), "a", [1]),
+        ((0, 1, 1, 1, 1), "a\u7535", [1, 1]),
+        ((0, 1, 2), f"a{HALF}b", [1, 2]),  # written so
+        ((1, 1), "", []),
+    ],
+)
+def test_a_text_cut_in_a_character_ends_before_it(tokens, text, lengths):
+    one = row(1, tokens=(0,)) | {"token_ids": list(tokens), ORIGINS: [0] * len(tokens)}
+    columns = unpacked(
+        pack(table([one | {"finish_reason": "length", "text": "stored"}]), titles(), halved)
+    )["columns"]
+    assert columns["text"] == [text]
+    assert numbers(columns["lengths"][0]) == lengths
+    if text.endswith("a"):  # of its own accord, which nobody cuts
+        ended = pack(table([one]), titles(), halved)
+        assert unpacked(ended)["columns"]["text"] == [f"a{HALF * 2}"]
+
+
 @pytest.mark.parametrize("origins", [(), (0, 1)])
 def test_a_row_whose_origins_are_not_known_has_its_stored_text(origins):
     explorer = pack(table([row(1, origins=origins)]), titles(), decode)
     assert unpacked(explorer)["columns"]["text"] == ["a film."]
     assert unpacked(explorer)["columns"]["lengths"] == [""]
     assert not explorer.has_origins
+
+
+class Asking:
+    """Stands in for `Prompts`: a task that all share, and a list of titles that some do."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    def rows(self, kind, entity_ids):
+        return np.array([int(name[1:]) for name in entity_ids.to_pylist()])
+
+    def take(self, kind, rows):
+        if kind == "user" and 9 in rows:
+            raise DataError("it cannot be filled in for user 'u9'")
+        return [Prompt(kind, f"{kind[0]}{n}", self.text(kind, n), 0, 0) for n in rows.tolist()]
+
+    def text(self, kind, number):
+        return f"Say what the {kind} is like.\n\n" + "".join(self.lines[: number + 1]) + "Now."
+
+
+def asked(explorer):
+    packed = unpacked(explorer)
+    lines = packed["lines"]
+    assert len(lines) == len(set(lines))
+    return [one and "".join(lines[n] for n in one) for one in packed["columns"]["asked"]]
+
+
+def test_what_was_asked_stands_beside_a_text_only_if_its_hash_says_so():
+    prompts = Asking([f"Heat {n}\r\n" for n in range(9)])
+    wanted = [("item", 1), ("user", 2), ("item", 3), ("user", 0)]
+    rows = [
+        row(n, kind) | {"prompt_hash": prompt_hash(prompts.text(kind, n))} for kind, n in wanted
+    ]
+    rows[2]["prompt_hash"] = "of another prompt"
+    explorer = pack(table(rows), titles(), decode, prompts=prompts)
+    texts = [prompts.text(kind, n) for kind, n in wanted]
+    assert asked(explorer) == [*texts[:2], None, texts[3]]
+    assert (explorer.asked, explorer.unlike) == (3, 1)
+    assert len(unpacked(explorer)["lines"]) == 2 + 1 + 3 + 1  # what prompts share stands once
+    assert asked(pack(table(rows), titles(), decode)) == []
+
+
+def test_wording_that_can_no_longer_be_filled_in_shows_no_prompt(caplog):
+    prompts = Asking([])
+    rows = [row(9, "user"), row(1) | {"prompt_hash": prompt_hash(prompts.text("item", 1))}]
+    explorer = pack(table(rows), titles(), decode, prompts=prompts)
+    assert asked(explorer) == [None, prompts.text("item", 1)]
+    assert "shown without what was asked: it cannot be filled in for user 'u9'" in caplog.text
+
+
+def test_prompts_that_the_page_has_no_room_for_are_left_out(monkeypatch, made_up_report):
+    monkeypatch.setattr("features.page.asked._MOST_CHARACTERS", 60)
+    prompts = Asking([f"{n} {'x' * 18}\n" for n in range(3)])
+    rows = [row(n) | {"prompt_hash": prompt_hash(prompts.text("item", n))} for n in range(3)]
+    explorer = pack(table(rows), titles(), decode, prompts=prompts)
+    assert asked(explorer) == [prompts.text("item", 0), None, None]
+    assert (explorer.asked, explorer.unlike) == (1, 0)
+    assert "this page has no room for all prompts" in render(made_up_report, explorer)
+
+
+@given(st.text(alphabet="a,; \n\r\u7535", max_size=500))
+def test_parts_of_a_prompt_are_the_whole_of_it(text):
+    assert "".join(parts_of(text)) == text
+
+
+def test_a_long_list_on_one_line_is_parted_at_its_commas():
+    titles = [f"Heat {n}, " for n in range(40)]
+    assert parts_of("".join(titles)) == titles
+    assert parts_of("Heat, 5 stars\nNow.") == ["Heat, 5 stars\n", "Now."]
 
 
 def test_without_a_decoder_texts_stay_plain():
