@@ -165,8 +165,9 @@ def gain_legend(models: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]
 
 
 def _name_point(point: Mapping[str, Any]) -> str:
-    title = f"{point['title']} " if point["title"] else ""
-    return f"{title}({point['kind']} {point['entity_id']}), group {point['group_id'] or 'none'}"
+    name = f"{point['kind']} {point['entity_id']}"
+    called = f"{point['title']} ({name})" if point["title"] else name
+    return f"{called}, group {point['group_id'] or 'none'}"
 
 
 def short_group(kind: str, group_id: str, route: str = "") -> str:

@@ -33,7 +33,8 @@ def lossless_in_words(answer: str, report: Report) -> str:
     if rule in _SAME_TEXT:
         return f"not measured: this run's rule ({rule}) is to keep plain decoding's text"
     return (
-        "not measured: it takes a run of the same users and items whose texts were decoded strictly"
+        "not measured: it takes a run of the same users and items whose texts were decoded "
+        "strictly (as plain decoding would write them)"
     )
 
 
@@ -66,7 +67,7 @@ def _verdict(report: Report) -> tuple[str, str]:
         return OPEN, f"No gain seen; too few test users ({users}) to tell"
     if least["outcome"] == BETTER:  # but there are others
         least = next(one for one in gains if one["outcome"] != BETTER)
-    name, word = least["model"], least["outcome"]
+    name, word = f"the CTR model {least['model']}", least["outcome"]
     if word == UNKNOWN:
         return BAD, f"No gain seen in {name}"
     if word.startswith(BETTER):
@@ -81,7 +82,7 @@ def _numbers(report: Report) -> list[str]:
     among = f", the smallest of {len(gains)} models" if len(gains) > 1 else ""
     found = (
         f"AUC {signed(least['auc'])} [{signed(least['low'])}, {signed(least['high'])}] in "
-        f"{least['model']}{among}"
+        f"the CTR model {least['model']}{among}"
     )
     if state == GOOD:
         why = "the interval lies above zero and texts shuffled among entities gain less"

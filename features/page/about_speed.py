@@ -7,6 +7,10 @@ from features.formats import count, counted, decimal, times
 from features.page.paragraph import BAD, GOOD, OPEN, Paragraph, Report
 
 _TOPIC = "Speed"
+_RULES = {
+    "relaxed": "The rule is relaxed: near-misses are accepted, so texts differ slightly.",
+    "strict": "The rule is strict: only what plain decoding would write is accepted.",
+}
 _ALIKE = 0.03  # of a ratio of speeds: nearer to one nobody should call it faster or slower
 
 
@@ -44,10 +48,13 @@ def _measured(headline: Mapping[str, Any], speed: Mapping[str, Any]) -> list[str
     kinds = ", ".join(f"{kind}s {times(one)}" for kind, one in headline["speedup_by_kind"].items())
     rows = f"{count(speed['rows'])} rows in batches of up to {count(speed['batch_rows'])}"
     said = [
-        f"Decoding with drafts ({headline['rule']}) was {_faster(headline['speedup'])}"
+        f"Decoding with drafts (tokens guessed from earlier texts) was "
+        f"{_faster(headline['speedup'])}"
         + (f" ({kinds})" if kinds else "")
         + f", measured on {rows}."
     ]
+    if headline["rule"] in _RULES:
+        said.append(_RULES[headline["rule"]])
     if speed["repeats"] == 1:
         said.append(
             "Every arm ran once, so whatever else the machine did meanwhile is in this figure: "

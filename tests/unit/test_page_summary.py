@@ -124,6 +124,42 @@ def test_a_speed_that_cannot_be_is_not_shown_as_one(made_up_report):
     section = page[page.index('<section id="speed">') : page.index('<section id="acceptance">')]
     assert section.count(doubt) == 2  # above all of it, and over the waterfall
     assert not re.search(r'class="(gain|loss|c\d)" x=', section.partition("Time per step")[0])
+    assert "Longer bars are faster" not in section  # they are grey
+    assert "strict wrote the same tokens as plain decoding in every row" in section
+    made_up_report["speed"]["doubt"] = ""
+    assert "Longer bars are faster" in render(made_up_report)
+
+
+def test_words_of_the_project_are_explained_where_the_page_begins(made_up_report):
+    made_up_report["ctr"]["framework"] = "kar"
+    page = render(made_up_report)
+    top = page[page.index("<header>") : page.index("</header>")]
+    assert "tokens guessed from earlier texts" in top
+    assert "The rule is relaxed: near-misses are accepted, so texts differ slightly." in top
+    assert "5.0 % of them relaxed (near-misses that were accepted)" in top
+    assert "relaxed (accepts near-misses) against plain decoding" in top
+    assert "in the CTR model din, framework kar (the way the model was asked)" in top
+    assert "decoded strictly (as plain decoding would write them)" in top
+    assert "A pool is the earlier texts" in page
+    made_up_report["headline"]["rule"] = "strict"
+    assert "only what plain decoding would write is accepted." in told(made_up_report)["Speed"][1]
+
+
+def test_rows_left_out_of_the_catalog_are_told_with_their_reasons(made_up_report):
+    assert "eft out of the catalog" not in render(made_up_report)
+    reasons = [{"rows": 4, "reason": "lack a rating"}, {"rows": 2, "reason": "lack a time"}]
+    reasons = [one | {"is_asked": False} for one in reasons]
+    lost = {"table": "interactions", "rows": 6, "of_rows": 900, "reasons": reasons}
+    made_up_report["left_out"] = [lost]
+    words = "Left out of the catalog: 6 of 900 interactions, for reasons given below."
+    assert words in told(made_up_report)["Done"][1]
+    page = render(made_up_report)
+    assert "<td>900</td><td>6</td>" in page
+    assert "lack a rating (4); lack a time (2)</td>" in page
+    reasons[0]["is_asked"] = True
+    assert "Left out of the catalog: 2 of 900 interactions" in told(made_up_report)["Done"][1]
+    made_up_report["left_out"] = None
+    assert "how many was not recorded when it was made" in render(made_up_report)
 
 
 def test_an_older_report_is_doubted_as_well(made_up_report):
@@ -187,7 +223,8 @@ def test_a_gain_is_evidence_only_over_shuffled_texts(made_up_report):
     state, words = with_outcome(made_up_report, "better, but no better than shuffled text")
     assert state == BAD
     verdict = (
-        "No gain by what the texts say: din is no better than with shuffled ones. AUC +0.0100 ["
+        "No gain by what the texts say: the CTR model din is no better than with shuffled ones. "
+        "AUC +0.0100 ["
     )
     assert words.startswith(verdict)
 
@@ -202,12 +239,13 @@ def test_a_check_that_cannot_see_is_not_a_bad_result(made_up_report):
     ("outcome", "power", "verdict"),
     [
         ("better", "yes", "The CTR models gain by the texts"),
-        ("worse", "yes", "No gain: din is worse with the texts"),
+        ("worse", "yes", "No gain: the CTR model din is worse with the texts"),
         (
             "worse, but no worse than shuffled text", "yes",
-            "No gain: din is worse with the texts, but no worse than with shuffled ones",
+            "No gain: the CTR model din is worse with the texts, but no worse than with shuffled "
+            "ones",
         ),
-        ("no evidence either way", "yes", "No gain seen in din"),
+        ("no evidence either way", "yes", "No gain seen in the CTR model din"),
         (
             "worse, but no worse than shuffled text", "no: AUC +0.0",
             "No gain seen; too few test users (5) to tell",
@@ -301,7 +339,7 @@ def test_charts_that_a_run_has_no_numbers_for_say_what_makes_them(made_up_report
 
 def of_the_first_program(report):
     """As reports were before refreshes, the quality of texts and the second verdict."""
-    later = ("waterfall", "calibration", "steps", "config", "quality", "examples")
+    later = ("left_out", "waterfall", "calibration", "steps", "config", "quality", "examples")
     for key in (*later, "no_comparison", "no_check"):
         del report[key]
     for key in ("refresh", "relaxed_share"):

@@ -15,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features import charts, formats, provenance
+from features.frameworks import templates_of
 from features.page.render import render
 from features.report import summarise
 from jobs import write_report
 from pipeline import language_model
 from pipeline.errors import DataError, ModelError
+from pipeline.prompts import build_prompts, prompt_hash
+from pipeline.raw_tables import LeftOut
 from pipeline.schemas import KINDS, SCHEMAS, SPLITS
 from pipeline.store import MANIFEST, Store
 
@@ -230,7 +233,7 @@ def ctr(models=("din", "dcnv2")):
     }
 
 
-def quality(plain_run=None, note="no item has an attribute `year`"):
+def quality(plain_run=None, note="numbers"):
     numbers = {
         **{"rows": 8, "texts": 7, "tokens": 210, "tokens_per_text": 30.0, "cut_share": 0.5},
         **{"nats_per_token": 0.0123, "relaxed_share": 0.1, "looping_share": 0.25},
@@ -238,13 +241,13 @@ def quality(plain_run=None, note="no item has an attribute `year`"):
         **{"shared_of_texts": 7, "shared_share": 0.2},
     }
     chances = {"precision_by_chance": 0.2, "recall_by_chance": 0.15}
-    genre = {"texts": 7, "naming": 6, "precision": 0.75, "recall": 0.5, **chances}
+    genres = {"kind": "names", "texts": 7, "naming": 6, "precision": 0.75, "recall": 0.5}
     near = {
         **{"rows": 7, "other_prompt": 1, "never_relaxed": 0.1, "identical": 0.2, "vectors": 6},
         **{"edit_similarity": 0.61, "edit_similarity_to_another": 0.12},
         **{"cosine": 0.91, "cosine_to_another": None},
     }
-    of_items = numbers | {"year": {"skipped": note}, "genre": genre}
+    of_items = {"catalog": {"genres": genres | chances, "pages": {"skipped": note}}}
     return {
         "framework": "kar",
         "plain_run": plain_run,
@@ -254,7 +257,8 @@ def quality(plain_run=None, note="no item has an attribute `year`"):
                 "plain": texts if plain_run else None,
                 "similarity": near if plain_run else None,
             }
-            for kind, texts in (("user", numbers), ("item", of_items))
+            for kind, facts in (("user", {}), ("item", of_items))
+            for texts in [numbers | facts]
         },
     }
 
@@ -398,7 +402,12 @@ def test_quality_stands_beside_plain_texts_and_chance(store):
     assert "No run with plain texts was named" in page
     assert "a higher generation.max_new_tokens mends it" in page
     assert "<td>75 % (chance: 20 %)</td>" in page
-    assert "no item has an attribute `year`, so none was compared." in page
+    assert (
+        "Of the items in the catalog, texts were held against genres; not against pages (numb"
+        in page
+    )
+    assert ">Genres: what is named is right</th>" in page
+    assert "`" not in page.partition('<section id="quality">')[2].partition("</section>")[0]
     assert "Cosine to plain" not in page
     write_json(store, "quality", quality("strict & co"))
     page = render(summarise(store))
@@ -408,6 +417,21 @@ def test_quality_stands_beside_plain_texts_and_chance(store):
     assert "<td>0.91 (another row: n/a)</td>" in page
     assert "Plain texts are those of the run strict &amp; co." in page
     assert "7 texts and 6 vectors compared, 1 left out that were asked something else" in page
+
+
+def test_quality_of_an_older_program_keeps_its_figures(store):
+    found = quality()
+    genre = found["kinds"]["item"]["texts"].pop("catalog")["genres"]
+    year = {"texts": 7, "naming": 5, "right": 0.4, "right_by_chance": 0.1}
+    found["kinds"]["item"]["texts"] |= {"genre": genre, "year": year}
+    write_json(store, "quality", found)
+    page = render(summarise(store))
+    assert "<td>75 % (chance: 20 %)</td>" in page
+    assert "<td>40 % (chance: 10 %; 5 of 7 name one)</td>" in page
+    assert "texts were held against year and genres." in page
+    found["kinds"]["item"]["texts"] |= {key: {"skipped": "none has"} for key in ("genre", "year")}
+    write_json(store, "quality", found)
+    assert "held against" not in render(summarise(store)).partition("Quality of the texts")[2]
 
 
 def card(page, name):
@@ -425,9 +449,13 @@ def card(page, name):
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0.001, 0.02, "The CTR models gain by the texts: [+0.0010, +0.0200] in din"),
-        (-0.02, -0.001, "No gain: din is worse with the texts, but no worse than with shuffled"),
-        (-0.01, 0.02, "No gain seen in din"),
+        (0.001, 0.02, "The CTR models gain by the texts: [+0.0010, +0.0200] in the CTR model din"),
+        (
+            -0.02,
+            -0.001,
+            "No gain: the CTR model din is worse with the texts, but no worse than with",
+        ),
+        (-0.01, 0.02, "No gain seen in the CTR model din"),
     ],
 )
 def test_the_card_says_what_the_gain_means(tmp_path, low, high, words):
@@ -444,7 +472,10 @@ def test_a_gain_names_its_framework(tmp_path):
     store = write_store(tmp_path / "r", tables_of(3, 3))
     write_json(store, "ctr", ctr() | {"framework": "trawl"}, inputs=["features"])
     page = render(summarise(store))
-    assert "in din, framework trawl, the smallest" in card(page, "AUC gain")[1]
+    assert (
+        "in the CTR model din, framework trawl (the way the model was asked), the smallest"
+        in card(page, "AUC gain")[1]
+    )
     assert "those of the framework trawl." in page
 
 
@@ -674,6 +705,14 @@ def test_map_leaves_out_untrained_vectors_and_keeps_the_order_of_rows(store):
     assert report["map"]["untrained"] == 2
     assert points[-1]["title"] == "Film i5"
     assert {point["group_id"] for point in points} == {"user:c0", "item:c0"}
+
+
+def test_a_mark_of_the_map_is_named_and_its_shape_explained(store):
+    section = render(summarise(store)).partition('<section id="map">')[2].partition("</section")[0]
+    assert "<title>user u1, group user:c0</title>" in section
+    assert "<title>Film i5 (item i5), group item:c0</title>" in section
+    legend = re.findall(r"<(circle|rect) class=\"shape\".*?</svg>(.*?)</li>", section)
+    assert legend == [("circle", "a circle is a user"), ("rect", "a square is an item")]
 
 
 def test_map_places_points_by_their_two_main_directions(tmp_path):
@@ -1037,6 +1076,71 @@ def test_the_page_of_a_run_carries_all_of_its_texts(tmp_path, demo_config):
     columns = json.loads(gzip.decompress(base64.b64decode(data[1])))["columns"]
     assert columns["id"] == ["u0", "u1", "u2", "i0", "i1", "i2"]
     assert columns["title"] == ["", "", "", "Film i0", "Film i1", "Film i2"]
+
+
+def asked_for(store):
+    """Every text of a page beside what was asked, None where that is not shown."""
+    data = re.search(r'id="texts-data">([^<]+)<', page_of(store))
+    assert data is not None
+    packed = json.loads(gzip.decompress(base64.b64decode(data[1])))
+    lines = packed["lines"]
+    return [one and "".join(lines[line] for line in one) for one in packed["columns"]["asked"]]
+
+
+def test_a_text_stands_beside_what_was_asked_if_that_can_be_made_again(
+    tmp_path, demo_config, caplog
+):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    templates = templates_of(demo_config)
+    tables = [store.read(name) for name in ("users", "items", "interactions")]
+    made = [
+        one
+        for kind in KINDS
+        for one in build_prompts(kind, *tables, demo_config.prompts, templates)
+    ]
+    hashes = [prompt_hash(one.text) for one in made]
+    hashes[4] = "of another prompt"
+    rows = store.read("knowledge")
+    place = rows.schema.get_field_index("prompt_hash")
+    store.plan("knowledge", {}).write(rows.set_column(place, "prompt_hash", pa.array(hashes)))
+    write_report.run(demo_config, store)
+    texts = [one.text for one in made]
+    assert asked_for(store) == [*texts[:4], None, texts[5]]
+    assert "Film i0, 4 stars" in texts[0]
+    assert "made again, it comes out otherwise" in page_of(store)
+
+    books = demo_config.prompts.model_copy(update={"domain": "book"})
+    write_report.run(demo_config.model_copy(update={"prompts": books}), store)
+    assert asked_for(store) == [None] * 6  # not what was asked, so it is not shown as that
+    assert "prompts come out otherwise than those that these texts answer" in page_of(store)
+
+    gone = tables[1].slice(1)
+    store.plan("items", {}).write(gone)
+    write_report.run(demo_config, store)
+    assert asked_for(store) == []
+    assert "texts are shown without what was asked: " in caplog.text
+    assert "the page was made without the prompts" in page_of(store)
+
+
+def test_rows_left_out_of_the_catalog_stand_in_the_report(tmp_path):
+    store = write_store(tmp_path / "r", tables_of(3, 3))
+    assert summarise(store)["left_out"] == []  # nothing in its settings leaves rows out
+    rows = store.read("interactions")
+    store.plan("interactions", {"catalog": {"unusable_rows": "drop"}}).write(rows)
+    assert summarise(store)["left_out"] is None  # an older program counted none
+    lost = [("interactions", "lack a rating", 4), ("interactions", "lack a time", 2)]
+    facts = [LeftOut(*one, 900)._asdict() for one in lost] + [
+        LeftOut("items", "lack a rating", 4, 7)._asdict()
+    ]
+    store.plan("interactions", {"facts": 1}).write(rows, {"left_out": facts})
+    reasons = [{"rows": rows, "reason": why, "is_asked": False} for _, why, rows in lost]
+    assert summarise(store)["left_out"] == [
+        {"table": "interactions", "rows": 6, "of_rows": 900, "reasons": reasons},
+        {"table": "items", "rows": 4, "of_rows": 7, "reasons": reasons[:1]},
+    ]
+    page = render(summarise(store))
+    Page(page)
+    assert "6 of 900 interactions left out" in page
 
 
 class FakeTokenizer:

@@ -11,6 +11,7 @@ from playwright.sync_api import expect, sync_playwright
 from features.page.explorer import COLUMNS, ORIGINS, pack
 from features.page.pieces import RELAXED
 from features.page.render import render
+from pipeline.prompts import Prompt, prompt_hash
 from pipeline.schemas import ITEMS, KNOWLEDGE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -18,6 +19,7 @@ WORDS = ["A", " film", " about", " 电影", " thieves", ".", "\n", " <b>bold</b>
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><b>Heat</b>"
 ORIGINS_SHOWN = [0, 1, 2, 3, 4, 5, 3 + RELAXED, 0]
 READABLE = 4.5  # contrast, by WCAG AA
+LARGEST = 9_000_000  # bytes of a page of 10,000 texts and prompts
 SLOWEST_LOAD, SLOWEST_SEARCH = 5.0, 1.0  # seconds, on a busy machine
 
 
@@ -37,7 +39,23 @@ def row(number, kind, tokens=range(8), origins=ORIGINS_SHOWN, error=""):
     }
 
 
-def explorer_of(rows, titles=()):
+class Asking:
+    """Stands in for `Prompts`: asks the same of all, or the lines of `large_run`."""
+
+    def __init__(self, text="", lines=()):
+        self.text, self.lines = text, lines
+
+    def rows(self, kind, entity_ids):
+        return np.array([int(name[1:]) for name in entity_ids.to_pylist()])
+
+    def take(self, kind, rows):
+        return [Prompt(kind, "", self.of(kind, number), 0, 0) for number in rows.tolist()]
+
+    def of(self, kind, number):
+        return self.text + "".join(self.lines[number]) if len(self.lines) else self.text
+
+
+def explorer_of(rows, titles=(), prompts=None):
     schema = pa.schema([KNOWLEDGE.field(name) for name in (*COLUMNS, ORIGINS)])
     items = [{"item_id": key, "title": title, "attributes": []} for key, title in titles]
     knowledge = pa.Table.from_pylist(rows, schema=schema)
@@ -45,6 +63,7 @@ def explorer_of(rows, titles=()):
         lambda columns: [knowledge.select(columns)],
         pa.Table.from_pylist(items, schema=ITEMS),
         decode,
+        prompts=prompts,
     )
 
 
@@ -289,6 +308,27 @@ def test_tokens_have_the_colours_of_their_origins_as_the_legend_says(open_page, 
     assert tokens[0][1] == "rgba(0, 0, 0, 0)"
 
 
+def test_a_text_shows_what_was_asked_or_that_it_cannot(open_page, text_of):
+    question = f"Say what it is.\n{HOSTILE}, 5 stars\nNow."
+    rows = [row(n, "item") for n in range(2)]
+    rows[0]["prompt_hash"] = prompt_hash(question)
+    page = open_page(text_of(explorer_of(rows, prompts=Asking(question))))
+    page.wait_for_selector("#texts-app:not([hidden])")
+    summary = page.get_by_text("What the model was asked", exact=True)
+    assert page.locator("#texts-prompt").is_hidden()
+    summary.click()
+    assert page.locator("#texts-prompt").text_content() == question
+    assert page.locator("#texts-unasked").is_hidden()
+    page.locator("#texts-list button").nth(1).click()
+    assert summary.is_hidden()
+    assert page.locator("#texts-unasked").is_visible()
+    page.locator("#texts-list button").nth(0).click()
+    assert page.locator("#texts-prompt").is_visible()  # still open
+    page = open_page(text_of(explorer_of(rows)))
+    page.wait_for_selector("#texts-app:not([hidden])")
+    assert page.get_by_text("the page was made without the prompts").is_visible()
+
+
 def test_markup_in_the_catalog_and_in_texts_does_nothing(open_page, text_of):
     page = open_page(text_of())
     page.wait_for_selector("#texts-app:not([hidden])")
@@ -396,6 +436,28 @@ def test_a_narrow_window_does_not_scroll_sideways(open_page, text_of, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_swatch_of_a_legend_stays_beside_the_first_line_of_its_words(open_page, text_of):
+    page = open_page(text_of(), viewport={"width": 320, "height": 800})
+    page.wait_for_selector("#texts-app:not([hidden])")
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll(".legend li")].map((item) => {
+          const words = document.createRange();
+          words.selectNodeContents(item.lastChild);
+          const [swatch, line] = [item.firstElementChild, words].map(
+            (one) => one.getClientRects()[0]);
+          return [swatch.width, swatch.height, swatch.right, swatch.top, swatch.bottom,
+            line.left, line.top, line.bottom, words.getClientRects().length];
+        })"""
+    )
+    assert any(lines > 1 for *_, lines in boxes)  # of which the swatch is beside the first
+    for width, height, right, top, bottom, left, above, below, _ in boxes:
+        assert width > 10
+        assert height < 25  # one word on one line
+        assert right < left <= right + 8
+        assert top < below
+        assert bottom > above
+
+
 def test_everything_that_can_be_pressed_has_a_name(open_page, text_of):
     page = open_page(text_of())
     page.wait_for_selector("#texts-app:not([hidden])")
@@ -417,13 +479,24 @@ def large_run(rows=10_000, tokens=100):
         lists = pa.ListArray.from_arrays(ends, values.ravel())
         one = one.set_column(one.schema.get_field_index(name), name, lists)
     titles = [{"item_id": f"i{n}", "title": f"Film {n}", "attributes": []} for n in range(rows)]
+    films = [f"The Film of {WORDS[n]}{WORDS[n + 1]} ({n % 90 + 1930}), " for n in range(8, 3008)]
+    rated = [f"{film}{stars} stars\n" for film in films for stars in (1, 2, 3, 4, 5)]
+    shown = (random.random((rows, 25)) ** 2 * len(rated)).astype(int)
+    asking = Asking("Say which films the viewer likes.\n", [[rated[n] for n in r] for r in shown])
+    hashes = [prompt_hash(asking.of("", n)) for n in range(rows)]
     return pack(
-        lambda columns: [one.select(columns)], pa.Table.from_pylist(titles, schema=ITEMS), decode
+        lambda columns: [one.append_column("prompt_hash", pa.array(hashes)).select(columns)],
+        pa.Table.from_pylist(titles, schema=ITEMS),
+        decode,
+        prompts=asking,
     )
 
 
 def test_ten_thousand_texts_open_and_are_searched_fast(open_page, text_of):
-    text = text_of(large_run())
+    explorer = large_run()
+    assert explorer.asked == 10_000
+    text = text_of(explorer)
+    assert len(text) < LARGEST
     page = open_page(text)
     page.wait_for_selector("#texts-app:not([hidden])")
     loaded = page.evaluate("performance.now()") / 1000
