@@ -57,6 +57,7 @@ def run(config: RunConfig, store: Store) -> None:
     shown = config.model_dump(mode="json")
     wording = {"templates": templates_of(config).hash}
     settings = {"previous": previous, "no_comparison": reason, "config": shown} | wording
+    settings["page"] = 1  # what it shows: a page that shows less is old
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
     page = f"{store.files.address}/report/report.html"
     if plan.is_done:

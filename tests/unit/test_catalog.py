@@ -169,6 +169,7 @@ def test_the_job_makes_three_datasets_once_and_anew_when_a_raw_file_changes(
     assert facts["users"] == 6
     assert sum(facts["splits"].values()) == 30
     assert facts["test_rows_of_users_without_past_share"] == 0.0
+    assert facts["left_out"] == []
     assert [store.read(name).num_rows for name in tables] == [6, 5, 30]
 
     before = {name: store.require(name) for name in tables}
@@ -184,6 +185,18 @@ def test_the_job_makes_three_datasets_once_and_anew_when_a_raw_file_changes(
     assert store.read("items")["title"][0].as_py() == "TITLE 0"
     for name in tables:
         assert store.require(name).fingerprint != before[name].fingerprint
+
+
+def test_the_job_writes_down_what_it_left_out(tmp_path, write):
+    cut = write(make_tables()).model_copy(update={"max_users": 3})
+    sections = {"run": "test", "language_model": {"path": "n"}, "encoder": {"path": "n"}}
+    store = Store(tmp_path / "run")
+    build_catalog.run(RunConfig.model_validate({**sections, "catalog": cut}), store)
+    [users, interactions] = store.require("interactions").facts["left_out"]
+    assert (users["table"], users["rows"], users["of_rows"]) == ("users", 3, 6)
+    assert interactions["rows"] == 30 - store.require("interactions").num_rows
+    assert users["is_asked"]
+    assert "catalog.max_users" in users["reason"]
 
 
 def test_a_catalog_without_likes_is_refused_before_anything_is_written(tmp_path, write):
