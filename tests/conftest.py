@@ -175,8 +175,8 @@ class Letters:
         return [self.encode(message) for message in messages]
 
     def decode(self, token_ids: np.ndarray, is_cut: bool = False) -> str:
-        """Text of token ids; a cut one ends in dots."""
-        return "".join(chr(token) for token in token_ids) + "..." * is_cut
+        """Text of token ids; none of its characters can be cut."""
+        return "".join(chr(token) for token in token_ids)
 
 
 class _Given:

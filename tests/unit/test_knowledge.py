@@ -115,7 +115,7 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
     rows = collect(tasks, generations, letters, max_prompt_tokens=20)
     assert rows.schema == KNOWLEDGE
     assert rows["entity_id"].to_pylist() == ["0", "1", "2"]
-    assert rows["text"].to_pylist() == ["hi...", "", "hi..."]  # decoded as texts that were cut
+    assert rows["text"].to_pylist() == ["hi", "", "hi"]
     assert rows["token_origins"].to_pylist() == [[0, 19], [], [0, 19]]
     assert all(len(counts) == 10 for counts in rows["drafted_by_chance"].to_pylist())
     assert rows["error"].to_pylist()[::2] == ["", ""]
@@ -123,6 +123,19 @@ def test_one_row_out_for_every_row_in_with_a_poisoned_one(tasks_for, letters):
     assert rows["prompt_tokens"].to_pylist() == [5, 50, 10]
     seen = rows.select(["asof", "source_events", "latest_source"])
     assert seen.to_pylist() == [{"asof": 120, "source_events": 3, "latest_source": 99}] * 3
+
+
+@pytest.mark.parametrize(("reason", "text"), [("length", "hi, cut"), ("stop", "hi")])
+def test_a_row_that_ended_by_length_is_decoded_as_a_text_that_was_cut(tasks_for, reason, text):
+    class Telling:
+        def decode(self, token_ids, is_cut=False):
+            return "".join(map(chr, token_ids)) + ", cut" * is_cut
+
+    ids = np.array([104, 105], np.int32)
+    written = Generation("0", ids, reason, RowStatistics(), "", np.zeros(2, np.int8))
+    rows = collect(tasks_for(["short"]), [written], Telling(), 20)
+    assert rows["text"].to_pylist() == [text]
+    assert rows["token_ids"].to_pylist() == [[104, 105]]
 
 
 def test_a_lost_row_is_noticed(tasks_for, letters):
