@@ -8,6 +8,7 @@ from typing import Any
 
 MISSING = "n/a"
 _MINUS = "\N{MINUS SIGN}"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")
 _PLURAL = re.compile(  # what reports count
     r"\b(answer|arm|dataset|group|interaction|item|line|model|row|text|token|user|vector|version|"
     r"wave)s\b"
@@ -62,6 +63,11 @@ def percent(value: float | None) -> str:
     if 0 < value < 0.0005:
         return "under 0.1 %"
     return f"{100 * value:.{0 if value == 0 or value >= 0.1 else 1}f} %"
+
+
+def unbroken(text: str) -> str:
+    """No line ends between a number and its unit."""
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def times(value: float | None) -> str:

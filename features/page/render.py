@@ -15,7 +15,7 @@ from features import draft_figures, figures, formats
 from features.page.about_gain import how_to_compare, lossless_in_words
 from features.page.explorer import Explorer
 from features.page.older import as_today
-from features.page.summary import paragraphs
+from features.page.summary import lost_rows, paragraphs
 from features.quality import table
 
 _FOLDER = Path(__file__).parent
@@ -34,7 +34,7 @@ def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
         lstrip_blocks=True,
     )
     names = ["count", "counted", "decimal", "significant", "signed", "percent", "times"]
-    names += ["duration", "fact"]
+    names += ["duration", "fact", "unbroken"]
     environment.filters |= {name: getattr(formats, name) for name in names}
     environment.filters["commands"] = _commands
     report = as_today(report)
@@ -45,6 +45,7 @@ def render(report: Mapping[str, Any], explorer: Explorer | None = None) -> str:
         explorer=explorer,
         summary=summary,
         states={topic: part.state for topic, part in told.items()},
+        lost_rows=lost_rows(report["left_out"]),
         gain_verdict=told["CTR gain"].sentences[0].rstrip("."),
         lossless_in_words=partial(lossless_in_words, report=report),
         how_to_compare=how_to_compare(report),

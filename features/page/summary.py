@@ -4,11 +4,10 @@ A sentence never claims more than was measured: what was not, what had too littl
 busy machine may have spoilt is said in the same breath.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from features.formats import count, duration, percent
+from features.formats import count, duration, percent, unbroken
 from features.measures import ratio
 from features.page.about_gain import about_gain
 from features.page.about_speed import about_speed
@@ -21,9 +20,7 @@ def paragraphs(report: Report) -> list[Paragraph]:
 
 
 def _unbroken(part: Paragraph) -> Paragraph:
-    """No line ends between a number and its unit."""
-    unit = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")
-    return part._replace(sentences=[unit.sub("\N{NO-BREAK SPACE}", one) for one in part.sentences])
+    return part._replace(sentences=[unbroken(one) for one in part.sentences])
 
 
 def _done(report: Report) -> Paragraph:
@@ -36,20 +33,20 @@ def _done(report: Report) -> Paragraph:
             f"{count(refresh['kept'])} were kept from {refresh['previous']}, "
             f"{count(refresh['written'])} written now."
         )
-    if lost := _left_out(report["left_out"] or []):
-        said.append(f"Left out of the catalog: {', '.join(lost)}, for reasons given below.")
     if headline["tokens"]:
         whose = "New" if refresh else "Their"
         tokens = f"{whose} tokens: {count(headline['tokens'])}, {_seconds(report)}"
         said.append(f"{tokens}; {_how_chosen(headline, report['speed'])}.")
+    if lost := lost_rows(report["left_out"]):
+        said.append(f"Left out of the catalog: {', '.join(lost)}, for reasons given below.")
     return Paragraph("Done", GOOD if written == rows else BAD, said)
 
 
-def _left_out(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What nobody asked to leave out, table by table."""
+def lost_rows(left_out: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """Rows that nobody asked to leave out of the catalog, table by table: 6 of 900 users."""
     lost = [
         (sum(one["rows"] for one in table["reasons"] if not one["is_asked"]), table)
-        for table in tables
+        for table in left_out or []
     ]
     return [
         f"{count(rows)} of {count(table['of_rows'])} {table['table']}"

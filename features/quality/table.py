@@ -58,7 +58,7 @@ def notes(kinds: Mapping[str, Part]) -> list[str]:
         for name, fact in facts.items():
             if "skipped" in fact:
                 by_reason.setdefault(fact["skipped"], []).append(_spelled(name))
-        reasons = [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]
+        reasons = [f"{_listed(names)} ({why})" for why, names in by_reason.items()]
         said.append(
             f"Of the {kind}s in the catalog, texts were held against {_listed(checked)}"
             + (f"; not against {', '.join(reasons)}" if reasons else "")
@@ -215,7 +215,7 @@ _FIGURES: list[tuple[str, Callable[[Column], str | None], str]] = [
 _FIGURES_OF: dict[str, list[tuple[str, Callable[[Part], str | None], str]]] = {
     "year": [
         (
-            "the catalog's is named",
+            "the one named is right",
             _year,
             "Of texts that name a year. The prompt shows it, so this is about keeping to the "
             "prompt, not about knowing.",

@@ -138,7 +138,7 @@ def test_words_of_the_project_are_explained_where_the_page_begins(made_up_report
     assert "The rule is relaxed: near-misses are accepted, so texts differ slightly." in top
     assert "5.0 % of them relaxed (near-misses that were accepted)" in top
     assert "relaxed (accepts near-misses) against plain decoding" in top
-    assert "in the CTR model din, framework kar (the way the model was asked)" in top
+    assert "in the CTR model din; framework kar (the way the model was asked)" in top
     assert "decoded strictly (as plain decoding would write them)" in top
     assert "A pool is the earlier texts" in page
     made_up_report["headline"]["rule"] = "strict"
