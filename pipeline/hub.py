@@ -16,6 +16,26 @@ def unreachable(path: str, section: str, error: BaseException) -> ModelError:
     return ModelError(f"{section}.path {path!r} {_reason(path, section, error)}")
 
 
+def revision_of(path: str) -> str:
+    """The commit that a hub name means on this machine; "" where nothing of it was ever fetched.
+
+    It is what the cache calls `main`. Whoever loads any file of the name while the hub answers
+    moves that to the commit of the moment.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.file_download import repo_folder_name
+
+    try:
+        name = repo_folder_name(repo_id=path, repo_type="model")
+    except HFValidationError:  # no name, and no folder either; who loads it says so
+        return ""
+    folder = Path(constants.HF_HUB_CACHE) / name
+    main = folder / "refs" / "main"
+    commit = main.read_text("utf-8").strip() if main.is_file() else ""
+    return commit if commit and (folder / "snapshots" / commit).is_dir() else ""
+
+
 def require_reachable_weights(path: str, section: str) -> None:
     """Check that all weights of a hub name are in this machine's cache, or can be fetched.
 

@@ -23,7 +23,7 @@ from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
 from pipeline.gguf_cache import converted_folder, is_converted
 from pipeline.half_characters import without_half_character
-from pipeline.hub import require_reachable_weights, unreachable
+from pipeline.hub import require_reachable_weights, revision_of, unreachable
 from pipeline.locations import is_remote
 from pipeline.model_folder import require_model_folder
 from pipeline.token_identity import tokenizer_fingerprint
@@ -206,11 +206,17 @@ def _no_gguf_file(file: Path, section: str) -> str:
 
 
 def model_fingerprint(settings: LanguageModelSettings) -> str:
-    """Identity of the model: content of its weight and configuration files, and the dtype."""
+    """Identity of the model: content of its weight and configuration files, and the dtype.
+
+    Of a hub name that is the commit, since the weights may come later, and to other machines.
+
+    Raises:
+        ModelError: a hub name is not in the cache, and cannot be had.
+    """
     folder = local_copy(settings.path)
     digest = hashlib.sha256(f"{settings.dtype}".encode())
-    if not folder.is_dir():  # a hub name
-        digest.update(settings.path.encode())
+    if not folder.is_dir():
+        digest.update(f"{settings.path}{_revision(settings)}".encode())
         return digest.hexdigest()[:16]
     files = [folder / settings.gguf_file] if settings.gguf_file else _model_files(folder)
     for file in files:
@@ -218,6 +224,13 @@ def model_fingerprint(settings: LanguageModelSettings) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]
+
+
+def _revision(settings: LanguageModelSettings) -> str:
+    """The commit of a hub name; its configuration is fetched where nothing of it is here yet."""
+    if not (known := revision_of(settings.path)) and settings.gguf_file is None:
+        check_language_model(settings)
+    return known or revision_of(settings.path)
 
 
 def _model_files(folder: Path) -> list[Path]:

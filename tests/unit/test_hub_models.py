@@ -25,13 +25,15 @@ from transformers import (
 )
 
 from features.encoder import TextEncoder, require_weights
+from pipeline import language_model
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
-from pipeline.hub import require_reachable_weights, unreachable
+from pipeline.hub import require_reachable_weights, revision_of, unreachable
 from pipeline.language_model import (
     check_language_model,
     load_model,
     load_tokenizer,
+    model_fingerprint,
     require_model_files,
     stop_ids_of,
 )
@@ -173,7 +175,9 @@ import json, sys
 from features.encoder import TextEncoder
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
-from pipeline.language_model import load_model, load_tokenizer, require_model_files
+from pipeline.language_model import (
+    load_model, load_tokenizer, model_fingerprint, require_model_files,
+)
 found = {}
 for name in ("tiny/llm", "tiny/shards", "tiny/part", "tiny/configured", "tiny/none"):
     settings = LanguageModelSettings(path=name, device="cpu")
@@ -183,6 +187,11 @@ for name in ("tiny/llm", "tiny/shards", "tiny/part", "tiny/configured", "tiny/no
         found[name] = [weights, load_tokenizer(settings).encode("Ab").tolist()]
     except ModelError as error:
         found[name] = str(error)
+found["identity"] = model_fingerprint(LanguageModelSettings(path="tiny/llm"))
+try:
+    model_fingerprint(LanguageModelSettings(path="tiny/none"))
+except ModelError as error:
+    found["no identity"] = str(error)
 found["tiny/encoder"] = TextEncoder("tiny/encoder", "cpu", 32).encode(["a"]).shape
 try:
     TextEncoder("tiny/none", "cpu", 32)
@@ -217,14 +226,72 @@ def test_names_of_the_hub_that_are_in_the_cache_need_no_network(llm, shards, tmp
     assert found["tiny/llm"] == found["tiny/shards"]
     assert found["tiny/llm"][1] == [VOCAB["A"], VOCAB["b"]]
     assert found["tiny/encoder"] == [1, 16]
+    assert len(found["identity"]) == 16
     for name, section in {
         "tiny/part": "language_model.path 'tiny/part'",
         "tiny/configured": "language_model.path 'tiny/configured'",
         "tiny/none": "language_model.path 'tiny/none'",
+        "no identity": "language_model.path 'tiny/none'",
         "no encoder": "encoder.path 'tiny/none'",
     }.items():
         assert found[name].startswith(f"{section} is no folder, and not in the hub's cache")
         assert "HF_HUB_OFFLINE" in found[name]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A hub cache of our own, from which nobody asks the hub; fill it with commits of tiny/llm."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    place = tmp_path / "hub" / "models--tiny--llm"
+
+    def commit(revision, folder=None):
+        (place / "refs").mkdir(parents=True, exist_ok=True)
+        (place / "refs" / "main").write_text(revision)
+        snapshot = place / "snapshots" / revision
+        if folder is None:
+            snapshot.mkdir(parents=True, exist_ok=True)
+        else:
+            shutil.copytree(folder, snapshot, dirs_exist_ok=True)
+
+    return commit
+
+
+def test_a_model_that_was_updated_on_the_hub_is_another_model(cache):
+    named = LanguageModelSettings(path="tiny/llm")
+    cache(REVISION)
+    assert revision_of("tiny/llm") == REVISION
+    first = model_fingerprint(named)
+    assert model_fingerprint(named) == first
+    cache(REVISION[::-1])
+    assert model_fingerprint(named) != first
+    cache(REVISION)  # and back
+    assert model_fingerprint(named) == first
+    other = named.model_copy(update={"dtype": "bfloat16"})
+    assert model_fingerprint(other) != first
+
+
+def test_a_commit_of_which_nothing_is_here_is_none(cache, tmp_path):
+    cache(REVISION)
+    shutil.rmtree(tmp_path / "hub" / "models--tiny--llm" / "snapshots")
+    assert revision_of("tiny/llm") == ""
+    for name in ("tiny/none", "none", "models/of/mine", "./mine", "owner name"):
+        assert revision_of(name) == ""
+
+
+def test_a_model_that_was_never_fetched_is_fetched_before_it_is_told_from_others(
+    cache, monkeypatch
+):
+    """Else it would be another one as soon as it is here: the first night would be lost."""
+    fetched = []
+
+    def fetch(settings):
+        fetched.append(settings.path)
+        cache(REVISION)
+
+    monkeypatch.setattr(language_model, "check_language_model", fetch)
+    first, second = (model_fingerprint(LanguageModelSettings(path="tiny/llm")) for _ in range(2))
+    assert first == second
+    assert fetched == ["tiny/llm"]
 
 
 def test_a_cached_model_without_all_of_its_shards_has_to_be_fetched(shards, tmp_path, monkeypatch):
