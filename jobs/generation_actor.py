@@ -69,7 +69,7 @@ class GenerationActor:
         tell = self._board.enter.remote
         folder = pools() if pools else None
         rows = self._thread.submit(self._ready, rule, folder, tell).result()
-        self._rows = SharedEngine(rows, self._thread)
+        self._rows = SharedEngine(rows, self._thread, pulse=self._tell_steps)
         self._told = self._engine_statistics()
         tell("writing the first rows")
 
@@ -94,11 +94,15 @@ class GenerationActor:
         limits = self._config.generation.max_new_tokens, longest
         requests = requests_of(tasks, self._tokenizer, *limits)
         generations = await self._rows.finish(requests)
+        # Awaited: who has the last block of a wave shall find all of its steps on the board.
+        await self._tell_steps()
+        return collect(tasks, generations, self._tokenizer, longest)
+
+    def _tell_steps(self) -> Any:
+        """Report what the engine has done since the last time; what comes is there when it is."""
         now = self._engine_statistics()
         before, self._told = self._told, now
-        # Awaited: who has the last block of a wave shall find all of its steps on the board.
-        await self._board.step.remote(now.plus(before, -1))
-        return collect(tasks, generations, self._tokenizer, longest)
+        return self._board.step.remote(now.plus(before, -1))
 
     def _engine_statistics(self) -> EngineStatistics:
         """What the engine has done so far, as it is now."""

@@ -1,6 +1,7 @@
 """A heartbeat for long work: what the workers have done so far, every few seconds.
 
-Lines go to the job's logger, so they stand in a terminal and in the run's log alike.
+Lines go to the job's logger, so they stand in a terminal and in the run's log alike. Rows come in
+lumps, and long ones not at all for a minute, so tokens are counted while they are written.
 """
 
 import logging
@@ -12,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from features.formats import count, counted, duration
 from pipeline.engine.statistics import EngineStatistics
 
 _INTERVAL = 10.0  # seconds between lines
 _SLOW = 10.0  # tokens/s; a rate below has a decimal
 _LOOK = 1.0  # seconds between looks at what the workers are at
+_KNOWN = 10  # finished rows that tell how long the others will be; before, all count as longest
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,16 @@ class Progress:
     """Sums over all workers of this job; rows that were stored before it do not count."""
 
     rows: int = 0
-    tokens: int = 0
+    tokens: int = 0  # of those rows
     forward_passes: int = 0
     errors: int = 0  # rows
     engines: EngineStatistics = field(default_factory=EngineStatistics)  # of their steps
     phases: tuple[str, ...] = ()  # what any worker has begun on its way to the first row, in order
+
+    @property
+    def written(self) -> int:
+        """Tokens, those of rows that are not finished included."""
+        return max(self.tokens, self.engines.tokens)
 
 
 class ProgressBoard:
@@ -64,9 +72,10 @@ class ProgressBoard:
 
 
 @contextmanager
-def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[str]:
+def heartbeat(log: logging.Logger, what: str, total: int, longest: int) -> Iterator[str]:
     """Give the name of a board for the workers, and log what it says until the block ends.
 
+    `total` rows are to come, of `longest` tokens at most.
     A name, not a handle: a worker that takes another's place finds the board again. It lives on
     the driver's machine, so that it is lost with no other.
     """
@@ -78,7 +87,7 @@ def heartbeat(log: logging.Logger, what: str, total: int) -> Iterator[str]:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     board = actor.options(num_cpus=0, name=name, scheduling_strategy=here).remote()
     done = threading.Event()
-    lines = Lines(total)
+    lines = Lines(total, longest)
 
     def beat() -> None:
         while not done.wait(_LOOK):
@@ -112,36 +121,81 @@ def read_board(name: str) -> Progress:
 class Lines:
     """What is worth a line: each new phase at once, and the sums every few seconds."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._began = self._last = time.monotonic()
+    def __init__(self, total: int, longest: int) -> None:
+        """`total` rows are to come, of `longest` tokens at most."""
+        self._total, self._longest = total, longest
+        self._began = self._last = self._entered = time.monotonic()
+        self._writing: float | None = None  # since; loading a model says nothing of the pace
         self._phases = 0
 
     def due(self, progress: Progress, now: float) -> list[str]:
         """The lines to log at the time `now`."""
         lines = [*progress.phases[self._phases :]]
-        self._phases = len(progress.phases)
+        if lines:
+            self._phases, self._entered = len(progress.phases), now
+        if self._writing is None and progress.written:
+            self._writing = max(now - _LOOK, self._began)  # there was nothing at the last look
         if now - self._last >= _INTERVAL:
             self._last = now
-            lines.append(describe(progress, self._total, self._began))
+            if not lines or self._writing is not None:
+                lines.append(self._sums(progress, now))
         return lines
 
-
-def describe(progress: Progress, total: int, began: float) -> str:
-    """One line: rows, rate, tokens per forward pass, time left."""
-    if not progress.rows:
+    def _sums(self, progress: Progress, now: float) -> str:
+        if self._writing is not None or progress.rows:
+            writing = now - (self._writing or self._began)
+            return describe(progress, self._total, self._longest, writing)
         phase = progress.phases[-1] if progress.phases else "workers are starting"
-        return f"0/{total} rows, {phase}"
-    seconds = time.monotonic() - began
-    parts = [f"{progress.rows}/{total} rows"]
-    if progress.tokens:  # there are none while all rows have failed
-        rate = progress.tokens / seconds
-        parts += [
-            f"{rate:.{0 if rate >= _SLOW else 1}f} tokens/s with start-up",
-            f"{progress.tokens / max(progress.forward_passes, 1):.2f} tokens per forward pass",
-        ]
-    if progress.errors:
-        parts.append(f"{progress.errors} errors")
-    if progress.rows * 10 >= total:  # before that, start-up would spoil the guess
-        parts.append(f"about {seconds / progress.rows * (total - progress.rows):.0f} s left")
-    return ", ".join(parts)
+        return f"{phase}, for {duration(now - self._entered)} so far"
+
+
+def describe(progress: Progress, total: int, longest: int, seconds: float) -> str:
+    """One line: rows, tokens, rate, tokens per forward pass, time left.
+
+    `seconds` are those since the first token; `longest` is what a row may have of tokens.
+    """
+    rows = f"{progress.rows:,} of {total:,} rows"
+    failed = [f"{counted(progress.errors, 'rows')} failed"] if progress.errors else []
+    if not progress.written:  # there are none while all rows have failed
+        return ", ".join([rows, *failed])
+    rate = progress.written / seconds
+    parts = [rows, f"{progress.written:,} tokens at {_rate(rate)} tokens/s"]
+    if progress.tokens:
+        per_pass = progress.tokens / max(progress.forward_passes, 1)
+        parts.append(f"{per_pass:.2f} tokens per forward pass")
+    is_known = progress.rows >= _KNOWN
+    of_a_row = progress.tokens / progress.rows if is_known else longest
+    left = max(of_a_row * total - progress.written, 0.0) / rate
+    return ", ".join(
+        [*parts, *failed, f"{'about' if is_known else 'at most'} {duration(left)} left"]
+    )
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.{0 if rate >= _SLOW else 1}f}"
+
+
+class Countdown:
+    """Work of many small pieces: how many are done and how long the others take, now and then."""
+
+    def __init__(
+        self, log: logging.Logger, what: str, unit: str, total: int, done: int = 0
+    ) -> None:
+        """Of `total` pieces, named by `unit` in the plural, so many are done already."""
+        self._log, self._what, self._unit, self._total = log, what, unit, total
+        self._began = self._last = time.monotonic()
+        self._before = self._done = done
+
+    def count(self, pieces: int = 1) -> None:
+        """Some more are done; tell, if the last line is some seconds old."""
+        self._done += pieces
+        now = time.monotonic()
+        if now - self._last < _INTERVAL or self._done >= self._total:
+            return
+        self._last = now
+        pace = (now - self._began) / (self._done - self._before)
+        left = pace * (self._total - self._done)
+        self._log.info(
+            "%s: %s of %s %s, about %s left",
+            *(self._what, count(self._done), count(self._total), self._unit, duration(left)),
+        )

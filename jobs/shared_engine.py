@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pipeline.engine.types import Generation, Request
 log = logging.getLogger("jobs.shared_engine")
 
 _GRACE = 5.0  # s in which the last answers leave a process
+_PULSE = 1.0  # s; rows may be at work for minutes before any of them ends
 
 
 def end_process_soon() -> None:
@@ -38,11 +40,16 @@ class SharedEngine:
         rows: Isolation,
         thread: ThreadPoolExecutor,
         end: Callable[[], None] = end_process_soon,
+        pulse: Callable[[], object] = lambda: None,
     ) -> None:
-        """`thread`, an executor of one, is the engine's; `end` is called when it is given up."""
+        """`thread`, an executor of one, is the engine's; `end` is called when it is given up.
+
+        `pulse` is called between steps, about once a second while there is work.
+        """
         self._rows = rows
         self._thread = thread
         self._end = end
+        self._pulse = pulse
         self._keys = map(str, itertools.count())  # callers' own may be equal
         self._futures: dict[str, asyncio.Future[Generation]] = {}
         self._stepping: asyncio.Task[None] | None = None
@@ -72,15 +79,21 @@ class SharedEngine:
     async def _step_on(self) -> None:
         """Step while anyone has rows."""
         loop = asyncio.get_running_loop()
+        told = time.monotonic()
         try:
             while self._rows.has_work:
                 for generation in await loop.run_in_executor(self._thread, self._next_ended):
                     self._futures.pop(generation.key).set_result(generation)
+                if time.monotonic() - told >= _PULSE:
+                    self._pulse()
+                    told = time.monotonic()
         except Exception as error:
             self._give_up(error)
 
     def _next_ended(self) -> list[Generation]:
-        while not (ended := self._rows.step()):
+        """Rows that ended; none if none has for a while."""
+        began = time.monotonic()
+        while not (ended := self._rows.step()) and time.monotonic() - began < _PULSE:
             pass
         return ended
 

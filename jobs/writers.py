@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from features.formats import duration
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.generation_actor import GenerationActor, draft_model_of, require_same_tokenizer
@@ -69,7 +70,7 @@ class Writers:
             self._pool = self._stack.enter_context(self._start())
         began = time.monotonic()
         blocks, num_blocks = self._blocks(wave), math.ceil(num_rows / self._block_rows)
-        with heartbeat(log, what, num_rows) as board:
+        with heartbeat(log, what, num_rows, self._config.generation.max_new_tokens) as board:
             count = board_of(board).add.remote
             task = (rule, pools, board)
             for rows in self._pool.through(blocks, num_blocks, False, task, self._refuse):
@@ -80,8 +81,8 @@ class Writers:
         seconds = time.monotonic() - began
         self.engine_share = self.steps.seconds / (self._pool.size(num_blocks) * seconds)
         log.info(
-            "%s: %.0f s with start-up, engines at work %.0f %% of it",
-            *(what, seconds, 100 * self.engine_share),
+            "%s: written in %s with start-up, engines at work %.0f %% of it",
+            *(what, duration(seconds), 100 * self.engine_share),
         )
 
     def _start(self) -> ActorPool:

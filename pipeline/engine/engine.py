@@ -134,7 +134,9 @@ class Engine:
         seconds = clock.lap()
         self.statistics.forward += seconds
         is_decoding, context = all(row.chunk == 1 for row in rows), _mean_context(rows)
+        room = _room(rows)
         walks = self._verifier.accept(rows, trees, step.roots, logits)
+        self.statistics.tokens += room - _room(rows)
         self.statistics.verify += clock.lap()
         self._commit(rows, walks)
         # Before rows leave: a drafter that raises must not take finished ones with it.
@@ -186,6 +188,11 @@ class Engine:
         count(walks)
         for row in rows:
             self._cache.remember(row.slot, row.tokens[: row.num_cached])
+
+
+def _room(rows: Sequence[Row]) -> int:
+    """Tokens that may still be written."""
+    return sum(row.num_remaining for row in rows)
 
 
 def _mean_context(rows: Sequence[Row]) -> float:

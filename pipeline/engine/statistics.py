@@ -19,6 +19,7 @@ class EngineStatistics:
     # Of steps without any piece of a prompt: all seconds, and those outside the forward pass.
     decoding: float = 0.0
     decoding_overhead: float = 0.0
+    tokens: int = 0  # written, those of rows that are not finished included
 
     @property
     def seconds(self) -> float:

@@ -81,7 +81,7 @@ def refuse(rows, cause):
     return pa.table({"n": [-number for number in rows["n"].to_pylist()]})
 
 def board_for():
-    return heartbeat(logging.getLogger(), "test", 4)
+    return heartbeat(logging.getLogger(), "test", 4, 8)
 
 def read(board):
     return ray.get(board_of(board).read.remote())

@@ -82,6 +82,22 @@ def test_stop_token_inside_a_draft_ends_the_row_there(rule, tiny_model, oracle_d
     assert result.statistics.accepted_by_source.sum() <= len(expected) + 1
 
 
+def test_tokens_are_counted_as_they_are_written(tiny_model, oracle_drafter):
+    """Those of rows in flight too, and drafted ones that stay; tokens that end a row are none."""
+    prompts = make_prompts(9)
+    texts = {str(n): greedy(tiny_model("llama"), prompt) for n, prompt in enumerate(prompts)}
+    engine = make_engine(tiny_model("llama"))
+    engine.use(oracle_drafter(texts), Strict(), FREE)
+    engine.submit(requests_for(prompts))
+    finished, seen = [], [0]
+    while len(finished) < len(prompts):
+        finished += engine.step()
+        seen.append(engine.statistics.tokens)
+        assert seen[-1] >= sum(len(one.token_ids) for one in finished)
+    assert (np.diff(seen) >= 0).all()
+    assert seen[-1] == sum(map(len, texts.values()))
+
+
 def test_one_empty_and_one_over_long_prompt_fail_alone(tiny_model):
     prompts = make_prompts(5)
     truth = [greedy(tiny_model("llama"), prompt) for prompt in prompts]

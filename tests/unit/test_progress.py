@@ -1,8 +1,13 @@
 """What a person reads while workers are busy."""
 
+import logging
 import time
 
-from jobs.progress import Lines, Progress, ProgressBoard, describe
+import pytest
+
+from jobs import progress
+from jobs.progress import Countdown, Lines, Progress, ProgressBoard, describe
+from pipeline.engine.statistics import EngineStatistics
 
 
 def test_reports_of_all_workers_add_up():
@@ -10,33 +15,50 @@ def test_reports_of_all_workers_add_up():
     board.add(1, 90, 30)
     board.add(2, 10, 20)
     assert board.read() == Progress(rows=3, tokens=100, forward_passes=50)
+    board.step(EngineStatistics(tokens=150))
+    board.step(EngineStatistics(tokens=20))
+    assert board.read().written == 170
 
 
 def test_error_rows_are_counted_in_the_line():
     board = ProgressBoard()
     board.add(2, 90, 30, 1)
-    assert "1 errors" in describe(board.read(), 100, time.monotonic() - 10.0)
-    assert "errors" not in describe(Progress(20, 1000, 400), 100, time.monotonic() - 10.0)
+    assert "1 row failed" in describe(board.read(), 100, 50, 10.0)
+    assert "failed" not in describe(Progress(20, 1000, 400), 100, 50, 10.0)
 
 
-def test_a_line_gives_rate_and_time_left_once_there_is_something_to_go_by():
-    began = time.monotonic() - 10.0
-    line = describe(Progress(20, 1000, 400), 100, began)
-    assert line.startswith("20/100 rows, 100 tokens/s")
+def test_a_line_gives_tokens_rate_and_time_left():
+    line = describe(Progress(20, 1000, 400), 100, 80, 10.0)
+    assert line.startswith("20 of 100 rows, 1,000 tokens at 100 tokens/s")
     assert "2.50 tokens per forward pass" in line
-    assert "about 40 s left" in line
-    assert "left" not in describe(Progress(5, 1000, 400), 100, began)
-    assert describe(Progress(), 100, began).startswith("0/100 rows")
+    assert line.endswith("about 40 s left")
+
+
+def test_rows_in_work_move_the_line_and_shorten_the_time_left():
+    def of(written):
+        return Progress(20, 1000, 400, engines=EngineStatistics(tokens=written))
+
+    assert describe(of(1500), 100, 80, 10.0).startswith("20 of 100 rows, 1,500 tokens at 150")
+    assert "about 23 s left" in describe(of(1500), 100, 80, 10.0)
+    none_ended = Progress(engines=EngineStatistics(tokens=300))
+    assert describe(none_ended, 4, 200, 10.0) == (
+        "0 of 4 rows, 300 tokens at 30 tokens/s, at most 17 s left"
+    )
+
+
+def test_few_rows_do_not_tell_how_long_the_others_are():
+    """The first to end are the short ones."""
+    assert describe(Progress(9, 90, 90), 100, 100, 10.0).endswith("at most 18 min 21 s left")
+    assert describe(Progress(10, 100, 100), 100, 100, 10.0).endswith("about 1 min 30 s left")
 
 
 def test_a_rate_is_never_a_bare_nought():
-    began = time.monotonic() - 100.0
-    assert describe(Progress(2, 0, 0, 2), 100, began) == "2/100 rows, 2 errors"
-    assert "0.3 tokens/s" in describe(Progress(2, 30, 20), 100, began)
+    assert describe(Progress(2, 0, 0, 2), 100, 50, 100.0) == "2 of 100 rows, 2 rows failed"
+    assert "at 0.3 tokens/s" in describe(Progress(2, 30, 20), 100, 50, 100.0)
 
 
 def test_a_phase_of_many_workers_is_announced_once_and_at_once():
-    board, lines = ProgressBoard(), Lines(100)
+    board, lines = ProgressBoard(), Lines(100, 50)
     now = time.monotonic()
     assert lines.due(board.read(), now) == []
     board.enter("loading")
@@ -48,13 +70,42 @@ def test_a_phase_of_many_workers_is_announced_once_and_at_once():
     assert lines.due(board.read(), now) == ["measuring"]
 
 
-def test_sums_come_every_few_seconds_and_before_the_first_row_name_the_phase():
-    board, lines = ProgressBoard(), Lines(100)
+def test_sums_come_every_few_seconds_and_before_the_first_token_name_the_phase():
+    board, lines = ProgressBoard(), Lines(100, 50)
     now = time.monotonic()
-    assert lines.due(board.read(), now + 11.0) == ["0/100 rows, workers are starting"]
+    assert lines.due(board.read(), now + 11.0) == ["workers are starting, for 11 s so far"]
     board.enter("loading")
-    assert lines.due(board.read(), now + 12.0) == ["loading"]
-    assert lines.due(board.read(), now + 22.0) == ["0/100 rows, loading"]
-    board.add(3, 90, 30)
-    assert lines.due(board.read(), now + 30.0) == []
-    assert lines.due(board.read(), now + 33.0)[0].startswith("3/100 rows")
+    assert lines.due(board.read(), now + 21.0) == ["loading"]  # which says it all
+    assert lines.due(board.read(), now + 31.0) == ["loading, for 10 s so far"]
+    board.step(EngineStatistics(tokens=90))
+    assert lines.due(board.read(), now + 32.0) == []
+    board.step(EngineStatistics(tokens=810))
+    (line,) = lines.due(board.read(), now + 41.0)
+    assert line.startswith("0 of 100 rows, 900 tokens at 90 tokens/s")  # of 10 s: loading is none
+
+
+def test_pieces_are_counted_now_and_then_only(monkeypatch, caplog):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    countdown = Countdown(logging.getLogger("jobs.test"), "fits", "fits", 84)
+    with caplog.at_level(logging.INFO):
+        for _ in range(84):
+            clock[0] += 0.5
+            countdown.count()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "fits: 20 of 84 fits, about 32 s left",
+        "fits: 40 of 84 fits, about 22 s left",
+        "fits: 60 of 84 fits, about 12 s left",
+        "fits: 80 of 84 fits, about 2.0 s left",
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 9.0])
+def test_what_is_done_in_a_moment_has_no_countdown(seconds, monkeypatch, caplog):
+    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds)
+    countdown = Countdown(logging.getLogger("jobs.test"), "features", "rows", 100)
+    with caplog.at_level(logging.INFO):
+        countdown.count(60)
+        countdown.count(40)
+    assert not caplog.records

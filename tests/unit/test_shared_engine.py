@@ -1,11 +1,13 @@
 """Several callers, one engine: it does not drain while anyone has rows, and forgets nobody."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from jobs import shared_engine
 from jobs.actor_pool import WorkerBroken
 from jobs.shared_engine import SharedEngine
 from pipeline.engine.types import Generation, Request, RowStatistics
@@ -49,11 +51,11 @@ def keys(generations):
     return [generation.key for generation in generations]
 
 
-def run(rows, work, end=lambda: None):
+def run(rows, work, end=lambda: None, pulse=lambda: None):
     with ThreadPoolExecutor(1) as thread:
 
         async def main():
-            return await work(SharedEngine(rows, thread, end))
+            return await work(SharedEngine(rows, thread, end, pulse))
 
         return asyncio.run(asyncio.wait_for(main(), 20))
 
@@ -149,6 +151,29 @@ def test_the_process_ends_even_where_no_thread_can_be_had(monkeypatch):
     monkeypatch.setattr(os, "_exit", codes.append)
     end_process_soon()
     assert codes == [1]
+
+
+def test_a_pulse_is_felt_while_no_row_has_ended(monkeypatch):
+    """Of rows that take minutes a person wants to know that they are at work."""
+    monkeypatch.setattr(shared_engine, "_PULSE", 0.02)
+    rows, felt = SlowRows(2), []
+
+    def pulse():
+        felt.append(len(rows.steps))
+
+    async def work(engine):
+        return await engine.finish(block(100, 1))
+
+    assert keys(run(rows, work, pulse=pulse)) == ["0", "1"]
+    before_the_long_one_ended = [steps for steps in felt if steps < len(rows.steps)]
+    assert 2 <= len(before_the_long_one_ended) <= 100 * 0.001 * 5 / 0.02
+    assert len(rows.steps) == 100  # a pulse costs no step
+
+
+class SlowRows(Rows):
+    def step(self):
+        time.sleep(0.001)
+        return super().step()
 
 
 @pytest.mark.parametrize("slots", [1, 3])
