@@ -8,6 +8,8 @@ decoding, strict and relaxed. Every arm warms up on one short row first, pays fo
 and arms take turns by kind and repeat, each repeat in another order. Where a greedy text leaves
 that of plain decoding, the place and the gap of the two logits are told. A few more arms lead from
 plain decoding to ours, one thing more at a time: see `jobs.waterfall`.
+A killed comparison goes on after the last finished round, the turns of all arms on the rows of one
+kind; how many tries it took is told, since the machine may have been busier in one of them.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -16,9 +18,7 @@ plain decoding to ours, one thing more at a time: see `jobs.waterfall`.
 import json
 import logging
 import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,35 +31,29 @@ from transformers import PreTrainedModel
 from features.frameworks import templates_of
 from jobs import cli
 from jobs.build_pools import build_wave
-from jobs.comparison_summary import ARMS, Outcomes, lines, speeds_of, summary
+from jobs.comparison_summary import ARMS, lines, machine, speeds_of, summary
 from jobs.decoding_arms import (
     PLAIN,
     RELAXED,
     STRICT,
     TRANSFORMERS,
     Arm,
-    Outcome,
     engine_arm,
     leaves_plain,
     transformers_arm,
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
 from jobs.left_out import why_no_comparison
-from jobs.repeating import repeating
+from jobs.measured_rounds import MeasuredRounds, Outcomes, Requests, measure
 from jobs.waterfall import Step, extra_arms, steps_of
 from jobs.wave_names import last_wave
 from jobs.waves import Identity, identify, open_wave, require_own_framework
 from pipeline.config import RunConfig
-from pipeline.engine.types import Request
 from pipeline.knowledge import requests_of
 from pipeline.language_model import ChatTokenizer, load_model
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.compare_decoding")
-
-_TELL = 10.0  # s between lines of one arm
-
-Requests = Mapping[str, list[Request]]  # by kind; a request's key is its row among those of a kind
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -82,21 +76,25 @@ def run(config: RunConfig, store: Store) -> None:
     reference = load_model(config.language_model)
     asked = [request for rows in requests.values() for request in rows]
     steps = steps_of(config, any(request.previous_ids is not None for request in asked))
-    arms = _arms(config, reference, store.files.local(pools.name), identity.tokenizer, steps)
-    outcomes = _measure(arms, requests, config.comparison.repeats)
+    folder = store.files.local(pools.name)
+    writer = plan.open_writer()
+    rounds = MeasuredRounds(writer, machine())
+    make_arms = partial(_arms, config, reference, folder, identity.tokenizer, steps)
+    outcomes = measure(make_arms, requests, config.comparison.repeats, rounds)
     log.info("comparison: looking for the places where greedy texts part")
     comparison = summary(config, tasks.num_rows, list(requests), outcomes) | {
+        "tries": rounds.tries,
         "waterfall": speeds_of(steps, list(requests), outcomes),
         "divergences": _divergences(config, tasks, requests, outcomes, reference),
         "texts": _texts(store, tasks, list(requests), outcomes, identity.tokenizer),
     }
     for line in lines(comparison):
-        log.info("%s", line)
-
-    def fill(folder: Path) -> None:
-        (folder / "comparison.json").write_text(json.dumps(comparison, indent=2))
-
-    plan.write_files(fill, tasks.num_rows)
+        log.info("comparison: %s", line)
+    store.files.write("comparison/comparison.json", json.dumps(comparison, indent=2).encode())
+    writer.clear()  # what the parts hold has become the file
+    # What the try measured that the seconds are of.
+    written = {"rows_written": round(rounds.share_of_this_try * tasks.num_rows)}
+    writer.finish(written, tasks.num_rows)
 
 
 def settings_of(config: RunConfig, identity: Identity) -> dict[str, Any]:
@@ -156,26 +154,6 @@ def _arms(
         arms[name] = engine_arm(engine, drafter, rule)
     engine.costs = measured
     return arms | extra_arms(config, engine, pools, tokenizer.fingerprint, steps)
-
-
-def _measure(arms: Mapping[str, Arm], requests: Requests, repeats: int) -> Outcomes:
-    """Every arm on every kind, in turns."""
-    outcomes: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    turns = [
-        (name, kind)
-        for repeat in range(repeats)
-        for kind in requests
-        for name in np.roll(list(arms), repeat).tolist()
-    ]
-    log.info("comparison: %d arms on %d rows", len(arms), sum(map(len, requests.values())))
-    for number, (name, kind) in enumerate(turns, 1):
-        turn = f"{number}/{len(turns)}: {name}, {kind}s"
-        rows = requests[kind]
-        with repeating(partial(log.info, "%s, at work", turn), _TELL):
-            arms[name]([replace(rows[0], max_new_tokens=4)])
-            outcomes[name, kind].append(arms[name](rows))
-        log.info("%s: %.1f s", turn, outcomes[name, kind][-1].seconds)
-    return outcomes
 
 
 def _divergences(

@@ -3,19 +3,21 @@
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import torch
 
-from features.formats import or_unknown
+from features.formats import counted, or_unknown
 from jobs.decoding_arms import PLAIN, RELAXED, STRICT, TRANSFORMERS, Outcome, keys_unlike
+from jobs.measured_rounds import Outcomes
 from jobs.waterfall import Step, waterfall
 from pipeline.config import RunConfig
 from pipeline.engine.statistics import PARTS
 
 ARMS = (TRANSFORMERS, PLAIN, STRICT, RELAXED)
 
-Outcomes = Mapping[tuple[str, str], list[Outcome]]  # of the repeats, by arm and kind
 ByKind = Mapping[str, list[Outcome]]  # of the repeats of one arm
 
 
@@ -30,12 +32,17 @@ def summary(
     ]
     return {
         "model": config.language_model.path.rstrip("/").rpartition("/")[2],
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "machine": machine(),
         "rows": rows,
         "max_new_tokens": config.generation.max_new_tokens,
         "batch_rows": config.engine.batch_rows,
         "arms": arms,
     }
+
+
+def machine() -> str:
+    """What decodes: its kind and how many threads, in words."""
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def _arm(arm: str, kind: str, own: ByKind, plain: ByKind) -> dict[str, Any]:
@@ -92,8 +99,12 @@ def lines(comparison: Mapping[str, Any]) -> Iterator[str]:
             f"{one['step']:<28} {one['tokens_per_second']:6.1f} tokens/s, "
             f"{or_unknown(one['ratio_to_plain'], '.2f')} of plain"
         )
-    for one in comparison["divergences"]:
+    for arm, places in groupby(comparison["divergences"], key=itemgetter("arm")):
+        first, *more = places
+        others = f", and {counted(len(more), 'more rows')} part" if more else ""
         yield (
-            f"{one['arm']} and plain part at token {one['position']} of {one['kind']} "
-            f"{one['entity_id']}, where their logits are {one['gap']:.2g} apart"
+            f"{arm} and plain part at token {first['position']} of {first['kind']} "
+            f"{first['entity_id']}, where their logits are {first['gap']:.2g} apart{others}"
         )
+    if (tries := comparison.get("tries", 1)) > 1:
+        yield f"measured in {tries} tries; the machine may have been busier in one of them"

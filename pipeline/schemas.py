@@ -163,6 +163,25 @@ FITS = pa.schema(
     ]
 )
 
+# Parts of a comparison that is not finished: what one arm made of the rows of a kind.
+TURNS = pa.schema(
+    [
+        ("try", pa.string()),  # one for each job that measured
+        ("machine", pa.string()),
+        ("repeat", pa.int32()),
+        ("kind", pa.string()),
+        ("arm", pa.string()),
+        ("seconds", pa.float64()),
+        ("keys", pa.list_(pa.string())),  # of the rows; all below are in their order
+        ("texts", pa.list_(pa.list_(pa.int32()))),
+        ("passes", pa.list_(pa.int32())),
+        ("finish_reasons", pa.list_(pa.string())),  # of the engine's arms, like the next two
+        ("relaxed_tokens", pa.list_(pa.int32())),
+        ("relaxed_costs", pa.list_(pa.float64())),
+        ("statistics", pa.list_(pa.float64())),  # of the engine, in the order of its fields
+    ]
+)
+
 SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "users": (USERS, 1),
     "items": (ITEMS, 1),
@@ -174,6 +193,7 @@ SCHEMAS: dict[str, tuple[pa.Schema, int]] = {
     "semantic_ids": (SEMANTIC_IDS, 1),
     "recommendations": (RECOMMENDATIONS, 1),
     "fits": (FITS, 1),
+    "comparison": (TURNS, 1),
 }
 
 # The command of `laser` that makes a dataset, by the last part of its name.

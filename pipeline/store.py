@@ -164,9 +164,9 @@ class DatasetWriter:
         """Store `table` as the next part."""
         self._files.publish(append_part(self._folder, table, self._schema, self._plan.name))
 
-    def finish(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Declare the dataset complete."""
-        rows = sum(count_rows(part) for part in self.parts())
+    def finish(self, facts: Mapping[str, Any] | None = None, num_rows: int | None = None) -> None:
+        """Declare the dataset complete; its rows are those of its parts, unless told."""
+        rows = sum(count_rows(part) for part in self.parts()) if num_rows is None else num_rows
         self._plan._write_manifest(self._folder, rows, facts)
         self._files.publish(self._folder / MANIFEST)
         self._files.remove(self._folder / BUILDING)
@@ -276,7 +276,8 @@ class Store:
     def set_aside(self, name: str, why: str = "was made with other settings or inputs") -> None:
         """Move whatever stands in a dataset's place to `superseded/`; say so, and why."""
         if aside := self.files.set_aside(name):
-            log.info("%s/%s %s; moved to %s", self.files.address, name, why, aside)
+            inside = aside.removeprefix(f"{self.files.address}/")  # a path may be long
+            log.info("%s %s; moved to %s", name, why, inside)
 
 
 def fingerprint(value: Any) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs.comparison_summary import ARMS, summary
+from jobs.comparison_summary import ARMS, lines, summary
 from jobs.decoding_arms import STRICT, Outcome
 from pipeline.config_file import load_config
 from pipeline.engine.statistics import EngineStatistics
@@ -51,3 +51,21 @@ def test_a_row_is_counted_once_however_often_it_was_written(arms, kind, rows, un
 
 def test_time_and_tokens_are_those_of_all_repeats(arms):
     assert (arms[STRICT, "all"]["seconds"], arms[STRICT, "all"]["new_tokens"]) == (12.0, 180)
+
+
+def test_a_measurement_of_several_tries_says_so_and_places_are_told_once_for_each_arm():
+    place = {"kind": "item", "position": 37, "gap": 4e-6}
+    parted = [
+        {"arm": arm, "entity_id": entity, **place}
+        for arm, entities in (("transformers.generate", "abc"), (STRICT, "d"))
+        for entity in entities
+    ]
+    comparison = {"arms": [], "waterfall": [], "divergences": parted}
+    told = list(lines(comparison))
+    assert told == [
+        "transformers.generate and plain part at token 37 of item a, where their logits are 4e-06 "
+        "apart, and 2 more rows part",
+        "strict and plain part at token 37 of item d, where their logits are 4e-06 apart",
+    ]
+    assert list(lines(comparison | {"tries": 1})) == told
+    assert "measured in 2 tries" in list(lines(comparison | {"tries": 2}))[-1]

@@ -157,7 +157,7 @@ def test_a_stale_dataset_is_moved_aside_whole_and_said_so(store, caplog):
     [aside] = set_aside_folders(store)
     assert json.loads((aside / MANIFEST).read_text())["settings"] == {"seed": 1}
     assert pq.read_table(aside / "part-00000.parquet")["user_id"].to_pylist() == ["u1"]
-    assert str(aside) in caplog.text
+    assert f"; moved to superseded/{aside.name}" in caplog.text
 
 
 def test_two_datasets_set_aside_in_one_second_do_not_meet(store):
