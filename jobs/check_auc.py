@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from features.ctr.arms import BASE
+from features.ctr.verdict import answers
 from features.formats import or_unknown
 from jobs import cli
 from jobs.preflight import check_inputs
@@ -99,8 +100,8 @@ def run(config: RunConfig, store: Store) -> None:
     plan.write_files(fill, num_rows=len(results))
     for result in results:
         for model, told in result["models"].items():
-            log.info("%s, %s: %s", result["run"], model, told["verdict"])
-            log.info("%s, %s: %s", result["run"], model, told["lossless"])
+            for answer in answers(told):
+                log.info("auc: %s, %s: %s", result["run"], model, answer)
 
 
 def table_of(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:

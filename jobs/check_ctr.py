@@ -9,7 +9,7 @@ are stored first.
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -18,7 +18,7 @@ from features.ctr.arms import RECOMMENDATIONS
 from features.ctr.check import summarise
 from features.ctr.data import make_ctr_data
 from features.ctr.join import sources_of
-from features.ctr.verdict import BETTER, LOSSLESS, outcome
+from features.ctr.verdict import BETTER, LOSSLESS, answers, outcome
 from features.formats import or_unknown
 from jobs import cli, encode_controls, fit_models
 from jobs.left_out import why_no_check
@@ -31,6 +31,7 @@ from pipeline.store import Plan, Store
 log = logging.getLogger("jobs.check_ctr")
 
 RESULT = "ctr.json"
+_METRICS = ("auc", "auc_sd", "logloss", "logloss_sd")
 _CHECK = {"bootstrap", "lossless_margin"}  # settings that the fits do not depend on
 
 
@@ -86,7 +87,8 @@ def _check(config: RunConfig, store: Store, plan: Plan) -> None:
         **summarise(data, fits, config.ctr, config.seed),
         "coverage": store.require("fits").facts["coverage"],
     }
-    _log_result(result)
+    for line in told(result):
+        log.info("ctr: %s", line)
     plan.write_json(RESULT, result, len(data.splits["test"]))
 
 
@@ -105,9 +107,9 @@ def require_gain(result: Mapping[str, Any], settings: CtrSettings) -> None:
             for name, model in models.items()
         )
         raise CheckError(f"ctr.min_auc_gain is {least}, but knowledge gains {found}; see {RESULT}")
-    told = {name: model["lossless"] for name, model in models.items()}
-    if settings.require_lossless and not all(t.startswith(LOSSLESS) for t in told.values()):
-        found = "; ".join(f"{name}: {text}" for name, text in told.items())
+    said = {name: model["lossless"] for name, model in models.items()}
+    if settings.require_lossless and not all(t.startswith(LOSSLESS) for t in said.values()):
+        found = "; ".join(f"{name}: {text}" for name, text in said.items())
         raise CheckError(f"ctr.require_lossless is set, but {found}; see {RESULT}")
 
 
@@ -120,16 +122,21 @@ def _outcome(model: Mapping[str, Any]) -> str:
     return outcome(model["gain"], model["gain_over_shuffled"])
 
 
-def _log_result(result: Mapping[str, Any]) -> None:
+def told(result: Mapping[str, Any]) -> Iterator[str]:
+    """What a person reads in the log: a line for each arm, then the answers, of each model."""
     for name, model in result["models"].items():
+        width = 1 + max(map(len, model["arms"]))
         for arm, metrics in model["arms"].items():
-            log.info(
-                "ctr: %-7s %-10s AUC %s (sd %s), logloss %s (sd %s)",
-                *(name, arm),
-                *(or_unknown(metrics[key]) for key in ("auc", "auc_sd", "logloss", "logloss_sd")),
+            yield (
+                "{}, {} AUC {} (sd {}), log loss {} (sd {})".format(
+                    *(name, f"{arm}:".ljust(width)),
+                    *(or_unknown(metrics[key]) for key in _METRICS),
+                )
             )
-        for told in (model["power"], model["verdict"], model["lossless"]):
-            log.info("ctr: %-7s %s", name, told)
+        for answer in answers(model):
+            first, *more = answer.split("; ")  # a line each: no terminal is as wide as all
+            yield f"{name}: {first}"
+            yield from (f"{name}:   {clause}" for clause in more)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from jobs import cli
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
+from jobs.progress import Countdown
 from jobs.waves import CATALOG
 from pipeline.config import RunConfig
 from pipeline.prompts import Prompts
@@ -68,10 +69,11 @@ def _write(plan: Plan, prompts: Prompts, pool: ActorPool) -> None:
     written = 0  # now, by the job that says its seconds
     total = sum(math.ceil(prompts.count(kind) / _BLOCK_ROWS) for kind in KINDS)
     blocks = islice(control_texts(prompts, _BLOCK_ROWS), stored, None)
-    for number, block in enumerate(pool.through(blocks, total - stored, ordered=True), 1):
+    countdown = Countdown(log, plan.name, "blocks of texts", total, stored)
+    for block in pool.through(blocks, total - stored, ordered=True):
         writer.append(block.drop_columns(["truncated"]))
         written += block.num_rows
-        log.info("%s: %d / %d blocks", plan.name, stored + number, total)
+        countdown.count()
     writer.finish({"rows_written": written})
     log.info("%s: %d rows", plan.name, plan.store.require(plan.name).num_rows)
 

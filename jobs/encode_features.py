@@ -34,11 +34,13 @@ from features.carry import (
 )
 from features.encoder import locate_encoder, require_positions, weights_fingerprint
 from features.fallback import Means, owed_rows
+from features.formats import count
 from features.frameworks import framework_named
 from jobs import cli
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
 from jobs.encoding_actor import EncodingActor
+from jobs.progress import Countdown
 from jobs.waves import require_own_framework
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -81,9 +83,12 @@ def run(config: RunConfig, store: Store) -> None:
     facts["rows_written"] = len(owed) - stored.num_rows  # now, by the job that says its seconds
     if framework.reading:
         facts["malformed"] = count_malformed(texts, framework.read)
-        log.info("features: malformed answers, encoded whole: %s", facts["malformed"])
+        malformed = ", ".join(f"{n} of {kind}s" for kind, n in facts["malformed"].items())
+        log.info("features: malformed answers, encoded whole: %s", malformed)
     writer.finish(settings | facts)
-    log.info("features: %d rows of %d dimensions: %s", len(owed), facts["dim"], facts["sources"])
+    by_source = ", ".join(f"{count(n)} {name}" for name, n in facts["sources"].items())
+    told = "features: %s rows of %d dimensions; vectors of texts: %s"
+    log.info(told, count(len(owed)), facts["dim"], by_source)
 
 
 def require_owed(block: pa.Table, owed: pa.Table) -> None:
@@ -111,12 +116,13 @@ def _encode(
     """Store the own vectors of `todo`, KNOWLEDGE, block by block."""
     rows, earlier = _carried(config, settings, todo)
     done = num_cut = 0
+    countdown = Countdown(log, "features", "texts", todo.num_rows)
     for block, truncated in _blocks(config, todo, rows, earlier):
         require_owed(block, todo.slice(done, block.num_rows))
         writer.append(block)
         done += block.num_rows
         num_cut += truncated
-        log.info("features: %d / %d rows stored", done, todo.num_rows)
+        countdown.count(block.num_rows)
     log.info(
         "features: %d of %d texts encoded now are longer than %d tokens",
         *(num_cut, int((rows == FRESH).sum()), config.encoder.max_tokens),

@@ -5,7 +5,6 @@ with the others. A killed job goes on after the last stored fit.
 """
 
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from features.ctr.training import Fit, Task, Trial, fit_one
 from features.frameworks import framework_named
 from jobs.cluster import start_ray
 from jobs.plain_run import open_plain_run, require_plain_texts, versions_of
+from jobs.progress import Countdown
 from jobs.waves import CATALOG, require_own_vectors
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
@@ -41,7 +41,7 @@ def run(config: RunConfig, store: Store) -> None:
     plain = open_plain_run(config, store)
     plan = store.plan("fits", settings_of(config, plain), inputs_of(config))
     if plan.is_done:
-        log.info("fits: up to date, %d", store.require("fits").num_rows)
+        log.info("fits: up to date, %d fits", store.require("fits").num_rows)
         return
     if plain is not None:
         require_plain_texts(config, store, plain)
@@ -50,21 +50,27 @@ def run(config: RunConfig, store: Store) -> None:
     coverage = vectors.coverage(data, "test")
     log.info(
         "fits: %s rows; %.0f %% of test rows have a user's own text, %.0f %% an item's",
-        " + ".join(f"{len(rows)} {name}" for name, rows in data.splits.items()),
+        " + ".join(f"{len(rows):,} {name}" for name, rows in data.splits.items()),
         *(100 * share for share in coverage.values()),
     )
     writer = plan.open_writer()
     done = {fit.task: fit for fit in read_fits(writer.existing())}
-    if stored := len(done):
-        log.info("fits: %d are stored already", stored)
+    stored = len(done)
     first = first_tasks(config.ctr, arms, config.seed)
     total = len(first) + (config.ctr.seeds - 1) * len(config.ctr.models) * len(arms)
-    trainer = _Trainer(data, arms, config, total)
+    log.info(
+        "fits: %d to train, %d stored already; models %s, arms %s",
+        *(total - stored, stored, ", ".join(config.ctr.models), ", ".join(arms)),
+    )
+    trainer = _Trainer(data, arms, config)
+    countdown = Countdown(log, "fits", "fits", total, stored)
 
     def fill(tasks: Sequence[Task]) -> None:
-        for fit in trainer.train([task for task in tasks if task not in done], len(done)):
+        for fit in trainer.train([task for task in tasks if task not in done]):
             writer.append(as_table(fit))
             done[fit.task] = fit
+            _tell(fit)
+            countdown.count()
 
     fill(first)
     fill(other_tasks(tuned(done[task] for task in first), config.ctr))
@@ -169,22 +175,28 @@ def as_table(fit: Fit) -> pa.Table:
     return pa.Table.from_pylist([row | {"probabilities": fit.test_probabilities}], schema=FITS)
 
 
+def _tell(fit: Fit) -> None:
+    """For who debugs: `fits` keeps it all."""
+    log.debug(
+        "fits: %s, %s, seed %d, learning rate %g, dropout %g: valid AUC %.4f after %d epochs",
+        *(fit.task.model, fit.task.arm, fit.task.seed, *fit.task.trial),
+        *(fit.valid_auc, fit.epochs),
+    )
+
+
 class _Trainer:
     """Fits in parallel; data and vectors are shipped once."""
 
-    def __init__(
-        self, data: CtrData, arms: Mapping[str, Arm], config: RunConfig, total: int
-    ) -> None:
+    def __init__(self, data: CtrData, arms: Mapping[str, Arm], config: RunConfig) -> None:
         import ray
 
         start_ray(config.cluster)
-        self._config, self._total, self._began = config, total, time.monotonic()
+        self._config = config
         self._data = ray.put(data)
         self._arms = {name: ray.put(arm) for name, arm in arms.items()}
-        self._trained = 0
 
-    def train(self, tasks: Sequence[Task], stored: int) -> Iterator[Fit]:
-        """Fits as they finish; `stored` of the total were there before."""
+    def train(self, tasks: Sequence[Task]) -> Iterator[Fit]:
+        """Fits as they finish."""
         import ray
 
         fit_in_ray: Any = ray.remote(num_cpus=1)(fit_one)  # its stubs know no default arguments
@@ -196,16 +208,4 @@ class _Trainer:
         while waiting:
             ready, waiting = ray.wait(waiting)
             fit: Fit = ray.get(ready[0])
-            self._trained += 1
-            stored += 1
-            self._tell(fit, stored)
             yield fit
-
-    def _tell(self, fit: Fit, stored: int) -> None:
-        pace = (time.monotonic() - self._began) / self._trained
-        log.info(
-            "ctr: fit %d / %d (%s, %s, seed %d, learning rate %g, dropout %g): valid AUC %.4f "
-            "after %d epochs; %.0f s to go",
-            *(stored, self._total, fit.task.model, fit.task.arm, fit.task.seed, *fit.task.trial),
-            *(fit.valid_auc, fit.epochs, pace * (self._total - stored)),
-        )

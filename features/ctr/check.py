@@ -112,6 +112,7 @@ def _summary_of(
 ) -> dict[str, Any]:
     test = data.splits["test"]
     labels, users = data.labels[test], data.users[test]
+    num_users = len(np.unique(users))
     fits = sorted(fits, key=lambda fit: fit.task.seed)  # a mean in another order is another number
     seeds = {arm: [fit.task.seed for fit in fits if fit.task.arm == arm] for arm in ARMS}
     assert all(found in ([], seeds[BASE]) for found in seeds.values()), "arms are paired by seed"
@@ -141,9 +142,9 @@ def _summary_of(
         "gain_over_shuffled": over_shuffled,
         "gain_over_plain": over_plain,
         "power": verdict.power(gains.get(CANARY)),
-        "verdict": verdict.helps(gains[KNOWLEDGE], over_shuffled),
+        "verdict": verdict.helps(gains[KNOWLEDGE], over_shuffled, num_users),
         "lossless": verdict.lossless(
-            over_plain, gains.get(PLAIN), settings.lossless_margin, len(np.unique(users))
+            over_plain, gains.get(PLAIN), settings.lossless_margin, num_users
         ),
     }
 

@@ -259,10 +259,10 @@ class Trainer:
 
     trained: ClassVar[list] = []
 
-    def __init__(self, data, arms, config, total):
+    def __init__(self, data, arms, config):
         self.data, self.arms, self.config = data, arms, config
 
-    def train(self, tasks, stored):
+    def train(self, tasks):
         for task in tasks:
             yield fit_one(
                 self.data, self.arms[task.arm], task, self.config.ctr, self.config.framework
@@ -274,8 +274,8 @@ def test_a_killed_check_goes_on_after_the_stored_fits(store, local, monkeypatch)
     class Killed(Trainer):
         trained: ClassVar[list] = []
 
-        def train(self, tasks, stored):
-            for fit in super().train(tasks, stored):
+        def train(self, tasks):
+            for fit in super().train(tasks):
                 if len(self.trained) == 4:
                     raise KeyboardInterrupt
                 yield fit
@@ -295,6 +295,31 @@ def test_a_killed_check_goes_on_after_the_stored_fits(store, local, monkeypatch)
     assert store.require("ctr").facts["models"]["dcnv2"]["arms"].keys() == {
         *("base", "knowledge", "shuffled")
     }
+
+
+def test_the_log_counts_fits_and_has_a_line_for_each_arm(store, local, monkeypatch, caplog):
+    monkeypatch.setattr(fit_models, "_Trainer", Trainer)
+    encode_features.run(local, store)
+    with caplog.at_level(logging.INFO, logger="jobs"):
+        check_ctr.run(local, store)
+    lines = [record.getMessage() for record in caplog.records]
+    assert "fits: 6 to train, 0 stored already" in lines[1]
+    assert not any("learning rate" in line or "epochs" in line for line in lines)
+    of_arms = [line for line in lines if " AUC 0." in line and "(sd" in line]
+    assert [line.split(":")[1].strip() for line in of_arms] == [
+        f"dcnv2, {arm}" for arm in ("base", "knowledge", "shuffled")
+    ]
+    for question in (
+        "Can the check see a gain?",
+        "Does knowledge help?",
+        "Is acceleration lossless?",
+    ):
+        assert sum(question in line for line in lines) == 1
+    store.set_aside("fits")
+    with caplog.at_level(logging.DEBUG, logger="jobs"):
+        check_ctr.run(local, store)
+    details = [record for record in caplog.records if "learning rate" in record.getMessage()]
+    assert len(details) == 6
 
 
 def test_plainly_decoded_knowledge_is_an_arm_and_decides_whether_speed_costs(

@@ -20,7 +20,7 @@ from features.ctr.join import join_vectors
 from features.ctr.metrics import calibration_error
 from features.ctr.training import Task, Trial
 from features.ctr.verdict import helps, lossless, outcome, power
-from jobs.check_ctr import require_gain
+from jobs.check_ctr import require_gain, told
 from pipeline.config import CtrSettings
 from pipeline.errors import CheckError, ConfigError
 from pipeline.schemas import INTERACTIONS, ITEMS, PROVENANCE, USERS
@@ -266,28 +266,64 @@ UP, FLAT, DOWN = (0.01, 0.02, 0.03), (-0.01, 0.0, 0.01), (-0.03, -0.02, -0.01)
 )
 def test_the_verdict_needs_both_comparisons(gain, over_shuffled, start, words):
     gain, over_shuffled = difference(*gain), difference(*over_shuffled)
-    assert helps(gain, over_shuffled).startswith(start)
+    assert helps(gain, over_shuffled, 100).startswith(start)
     assert outcome(gain, over_shuffled) == words
 
 
 def test_a_gain_that_is_not_known_is_no_evidence():
     unknown = difference(NAN, NAN, NAN, "one label", logloss=(NAN, 0.1, NAN))
-    assert helps(unknown, unknown) == "no evidence: one label"
+    assert helps(unknown, unknown, 100) == "no evidence: one label"
     assert outcome(unknown, unknown) == "no evidence either way"
 
 
-def test_the_verdict_names_the_difference_that_would_be_seen():
-    sentence = helps(difference(*FLAT), difference(*FLAT))
-    assert sentence.endswith("above 0.0123 would be seen")
+def test_the_verdict_names_the_interval_and_the_difference_that_would_be_seen():
+    sentence = helps(difference(*FLAT), difference(*FLAT), 100)
+    assert sentence == (
+        "no evidence at this size: AUC +0.0000, 95 % interval -0.0100 to +0.0100; differences "
+        "above 0.0123 would be seen"
+    )
+
+
+def test_the_verdict_names_the_users_that_would_show_what_was_found():
+    def said(gain, over_shuffled):
+        low, high = -0.01, 0.01
+        return helps(difference(low, gain, high), difference(low, over_shuffled, high), 100)
+
+    # Half of what would be seen takes four times the users; the smaller one decides.
+    assert said(0.00615, 0.0123).endswith(", this one by some 400 test users instead of 100")
+    assert said(0.0123, 0.00615).endswith(", this one by some 400 test users instead of 100")
+    assert said(-0.00615, -0.00615).endswith("some 400 test users instead of 100")
+    assert said(0.02, 0.02).endswith("some 101 test users instead of 100")
+    for none in ((0.006, -0.006), (0.006, 0.0), (1e-5, 0.006)):
+        assert said(*none).endswith("above 0.0123 would be seen")
+
+
+def test_answers_stand_behind_their_questions_in_short_lines():
+    loss = difference(*FLAT, logloss=UP)
+    scores = {"auc": 0.7, "auc_sd": 0.01, "logloss": 0.5, "logloss_sd": None}
+    model = {
+        "arms": {"base": scores, "knowledge": scores},
+        "power": power(difference(*FLAT)),
+        "verdict": helps(loss, loss, 1234),
+        "lossless": lossless(difference(*FLAT), difference(*UP), 1e-3, 1234),
+    }
+    lines = list(told({"models": {"din": model}}))
+    assert lines[0] == ("din, base:      AUC 0.7000 (sd 0.0100), log loss 0.5000 (sd unknown)")
+    asked = [line for line in lines if "?" in line]
+    assert asked[0].startswith("din: Can the check see a gain? No: AUC +0.0000, 95 % interval")
+    assert asked[1].startswith("din: Does knowledge help? No evidence at this size: AUC +0.0000")
+    assert asked[2].startswith("din: Is acceleration lossless? Not enough data to say: AUC +0.0000")
+    assert "it would take some 190,000 test users instead of 1,234" in lines[-1]
+    assert max(map(len, lines)) <= 160
 
 
 def test_the_verdict_mentions_the_log_loss_where_its_interval_excludes_zero():
     worse, better = (difference(*FLAT, logloss=loss) for loss in (UP, DOWN))
-    assert helps(worse, worse).endswith(
+    assert helps(worse, worse, 100).endswith(
         "; log loss is worse: +0.0200, 95 % interval +0.0100 to +0.0300"
     )
-    assert "; log loss is better: -0.0200, 95 %" in helps(better, better)
-    assert "log loss" not in helps(difference(*UP), difference(*UP))
+    assert "; log loss is better: -0.0200, 95 %" in helps(better, better, 100)
+    assert "log loss" not in helps(difference(*UP), difference(*UP), 100)
 
 
 def test_a_threshold_above_zero_asks_for_a_gain_that_was_seen():
