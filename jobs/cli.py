@@ -36,7 +36,8 @@ ROOT = _CODE if IS_CHECKOUT else Path.cwd()
 PACKAGES = ("pipeline", "retrieval_pools", "features")
 log = logging.getLogger("jobs")
 
-Job = Callable[..., None]  # of a RunConfig, a Store, and what `options` names
+# Of a RunConfig, a Store, and what `options` names; may return a line to end the log with.
+Job = Callable[..., str | None]
 View = Callable[..., int]  # of the same; returns an exit code
 
 _LOCK_ATTEMPTS, _LOCK_PAUSE = 5, 0.1  # s
@@ -47,6 +48,7 @@ class Ended(NamedTuple):
 
     code: int
     error: str = ""  # what a person was told, of a failure that is theirs to mend
+    last: str = ""  # what to say at the very end
 
 
 def main(
@@ -184,6 +186,8 @@ def _run(job: Job, config: RunConfig, store: Store) -> Ended:
             return Ended(128 + signals[0], "interrupted")
         if not ended.code:
             log.info("done in %.0f s; outputs in %s", time.monotonic() - began, store.files.address)
+            if ended.last:
+                log.info("%s", ended.last)
         return ended
 
 
@@ -199,7 +203,7 @@ def _ended(
         held.enter_context(_only_job_in(store))
         config = as_recorded(config, store)
         record(config, store)
-        job(config, store)
+        return Ended(0, last=job(config, store) or "")
     except UserError as error:
         if not signals:
             log.error("error: %s", error)
@@ -211,7 +215,6 @@ def _ended(
         if not signals:
             log.exception("unforeseen failure")
         return Ended(1, repr(error))
-    return Ended(0)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from importlib import import_module
 
+from features.formats import duration
 from jobs import cli
 from pipeline.config import RunConfig
 from pipeline.errors import CheckError, PartialError, UserError
@@ -28,10 +29,13 @@ STAGES = (
     "write_report",
 )
 
+_TOLD = 1.0  # s; what took less was up to date, or might as well have been
 
-def run(config: RunConfig, store: Store) -> None:
+
+def run(config: RunConfig, store: Store) -> str | None:
     """Run all stages; a missed threshold is raised at the end, when the report shows it.
 
+    Returns what the last stage has to say at the very end: where the report is.
     What takes seconds to import is imported here, when the config has been read and found good.
     """
     from jobs import log_run
@@ -40,20 +44,24 @@ def run(config: RunConfig, store: Store) -> None:
     check_inputs(config)
     before = _made(config, store)
     missed: list[UserError] = []
+    last = None
     for number, name in enumerate(STAGES, 1):
         log.info("[%d/%d] %s", number, len(STAGES), name)
         began = time.monotonic()
         try:
-            import_module(f"jobs.{name}").run(config, store)
+            last = import_module(f"jobs.{name}").run(config, store)
         except (PartialError, CheckError) as error:
             log.error("%s: %s", name, error)
             missed.append(error)
-        log.info("[%d/%d] %s: %.0f s", number, len(STAGES), name, time.monotonic() - began)
+        if (seconds := time.monotonic() - began) >= _TOLD:
+            log.info("[%d/%d] %s: %s", number, len(STAGES), name, duration(seconds))
     log_run.attempt(config, store, missed)
     if missed:
+        log.info("%s", last)
         raise missed[0]
     if _made(config, store) == before:
         log.info("nothing to do: every stage is up to date")
+    return last
 
 
 def _made(config: RunConfig, store: Store) -> list[Manifest | None]:

@@ -37,8 +37,8 @@ from pipeline.store import Store
 log = logging.getLogger("jobs.write_report")
 
 
-def run(config: RunConfig, store: Store) -> None:
-    """Make `report`.
+def run(config: RunConfig, store: Store) -> str:
+    """Make `report`; return where it is, which a person wants to read last.
 
     Raises:
         DataError: a dataset that the report needs is missing, damaged or out of date.
@@ -59,10 +59,10 @@ def run(config: RunConfig, store: Store) -> None:
     settings = {"previous": previous, "no_comparison": reason, "config": shown} | wording
     settings["page"] = 1  # what it shows: a page that shows less is old
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
-    page = f"{store.files.address}/report/report.html"
+    place = f"report: {store.files.address}/report/report.html"
     if plan.is_done:
-        log.info("report: up to date, %s", page)
-        return
+        log.info("report: up to date")
+        return place
     no_check = "" if "ctr" in made else why_no_check(config)
     report = summarise(store, previous, reason) | {"no_check": no_check, "config": shown}
     report["language_model"] = language_model_of(report)
@@ -78,7 +78,7 @@ def run(config: RunConfig, store: Store) -> None:
 
     plan.write_files(fill, num_rows=len(report["datasets"]), facts=report["headline"])
     _log_headline(report["headline"], report["speed"])
-    log.info("report: %s", page)
+    return place
 
 
 def _explorer(config: RunConfig, store: Store) -> Explorer:

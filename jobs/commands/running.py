@@ -30,9 +30,9 @@ def run_job(command: str, module: str, on: Asked, as_json: bool) -> NoReturn:
     """
     stores: list[Store] = []
 
-    def job(config: RunConfig, store: Store) -> None:
+    def job(config: RunConfig, store: Store) -> str | None:
         stores.append(store)
-        import_module(f"jobs.{module}").run(config, store)
+        return import_module(f"jobs.{module}").run(config, store)
 
     run_work(command, lambda: cli.execute(job, *on), as_json, stores)
 

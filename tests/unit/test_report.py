@@ -902,15 +902,15 @@ def test_missing_dataset_is_an_error_that_names_it(tmp_path):
 
 def test_job_writes_both_files_once(store, caplog, demo_config):
     with caplog.at_level("INFO"):
-        write_report.run(demo_config, store)
+        said_last = write_report.run(demo_config, store)
     folder = store.path("report")
     report = json.loads((folder / "report.json").read_text())
     assert report["headline"] == store.require("report").facts
     assert "+0.0100 [+0.0020, +0.0200], din, the smallest of 2 models: better" in caplog.text
-    assert str(folder / "report.html") in caplog.text
+    assert said_last == f"report: {folder / 'report.html'}"
     before = (folder / "report.html").stat().st_mtime_ns
     with caplog.at_level("INFO"):
-        write_report.run(demo_config, store)
+        assert write_report.run(demo_config, store) == said_last
     assert (folder / "report.html").stat().st_mtime_ns == before
     assert "up to date" in caplog.text
 

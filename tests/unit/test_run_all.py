@@ -49,6 +49,34 @@ def test_only_a_run_without_anything_to_do_says_so(run):
     assert log.splitlines()[-2].endswith("nothing to do: every stage is up to date")
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+def test_where_the_report_is_stands_last_in_log_and_terminal(run, capsys, is_done):
+    def stage(config, store):
+        write_users(config, store)
+        return "report: here/report.html"
+
+    for _ in range(1 + is_done):
+        code, log = run(stage)
+    terminal = capsys.readouterr().err
+    assert code == 0
+    for told in (log, terminal):
+        assert told.splitlines()[-1].endswith("jobs                     report: here/report.html")
+        assert "done in" in told.splitlines()[-2]
+
+
+def test_a_missed_threshold_is_the_last_word_and_the_report_is_before_it(run, monkeypatch):
+    def miss(config, store):
+        raise CheckError("no gain")
+
+    monkeypatch.setattr(run_all, "STAGES", ("missing", "stage"))
+    monkeypatch.setitem(sys.modules, "jobs.missing", SimpleNamespace(run=miss))
+    code, log = run(lambda config, store: "report: here/report.html")
+    assert code == 5
+    told, error = log.splitlines()[-2:]
+    assert told.endswith("report: here/report.html")
+    assert error.endswith("error: no gain")
+
+
 def test_no_stage_begins_where_something_is_missing(run, monkeypatch):
     def complain(_):
         raise CheckError("no such model")
