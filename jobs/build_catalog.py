@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import count, percent
 from jobs import cli
 from pipeline.catalog import LEFT_OUT, Catalog, load_catalog
 from pipeline.catalog_config import CatalogSettings
@@ -44,8 +45,16 @@ def run(config: RunConfig, store: Store) -> None:
     require_likes(catalog, config.catalog)
     _tell_of_refresh(config, store)
     facts = catalog_facts(catalog)
-    for name, value in facts.items():
-        log.info("%s: %s", name, value)
+    log.info(
+        "catalog: %s users, %s items, %s interactions, of which %s are likes",
+        *(count(facts[name]) for name in ("users", "items", "interactions")),
+        percent(facts["positive_share"]),
+    )
+    log.info(
+        "catalog: split into %s; %s of test rows are of users without a past",
+        ", ".join(f"{count(rows)} {name}" for name, rows in facts["splits"].items()),
+        percent(facts[NO_PAST]),
+    )
     facts[LEFT_OUT] = [one._asdict() for one in catalog.left_out]  # said in the log as they were
     for plan in missing:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import count
 from jobs import cli
 from jobs.wave_names import knowledge_name, last_wave, pools_name
 from jobs.waves import earlier_knowledge, earlier_run
@@ -78,12 +79,9 @@ def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: ChatTokeni
 
     plan.write_files(fill, pools.num_tokens, facts)
     log.info(
-        "%s: %d groups, %d texts (%d relaxed), %d tokens; %s",
+        "%s: %s groups, %s texts (%s relaxed), %s tokens; %s",
         name,
-        facts["groups"],
-        pools.num_documents,
-        pools.num_relaxed,
-        pools.num_tokens,
+        *map(count, (facts["groups"], pools.num_documents, pools.num_relaxed, pools.num_tokens)),
         _drift(facts["diversity"]["all"]),
     )
     return plan
@@ -143,9 +141,9 @@ def _diversity(documents: Mapping[str, Sequence[Document]]) -> dict[str, Any]:
 def _drift(diversity: Mapping[str, Any]) -> str:
     """How alike the texts of each wave are, in words."""
     waves = [f"{wave}: {measured['similarity']}" for wave, measured in diversity["waves"].items()]
+    by_wave = f" (by wave {', '.join(waves)})" if len(waves) > 1 else ""
     return (
-        f"distinct 3-grams {diversity['distinct_3']}, similarity {diversity['similarity']} "
-        f"(by wave {', '.join(waves)})"
+        f"distinct 3-grams {diversity['distinct_3']}, similarity {diversity['similarity']}{by_wave}"
     )
 
 

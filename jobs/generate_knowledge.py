@@ -186,7 +186,8 @@ class _Parts:
         rows = pa.concat_tables(tables)
         self._writer.append(rows)
         if errors := (totals := totals_in(rows))["errors"]:
-            log.warning("%d of %d rows failed: %s", errors, rows.num_rows, totals["first_error"])
+            text = "knowledge: %d of %d rows failed, the first: %s"
+            log.warning(text, errors, rows.num_rows, totals["first_error"])
 
 
 def _merge(config: RunConfig, store: Store) -> None:

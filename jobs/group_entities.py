@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import count, counted
 from jobs import cli
 from pipeline.config import GroupSettings, RunConfig
 from pipeline.errors import ConfigError, DataError
@@ -36,7 +37,7 @@ from retrieval_pools.router import ATTRIBUTE, COLLABORATIVE, route
 
 log = logging.getLogger("jobs.group_entities")
 
-_LOGGED_GROUPS = 12  # the largest; all are in the manifest
+_LOGGED_GROUPS = 5  # the largest; all are in the manifest
 
 
 @dataclass(frozen=True)
@@ -156,14 +157,16 @@ def _routes(table: pa.Table) -> dict[str, int]:
 
 
 def _log_groups(kind: str, table: pa.Table, representatives: int) -> None:
-    sizes = list(_sizes(table).items())
+    sizes, routes = list(_sizes(table).items()), _routes(table)
     log.info(
-        "%s: %s; %d groups, %d representatives", kind, _routes(table), len(sizes), representatives
+        "groups: %ss: %s in %s, %s by behaviour and %s by attributes; %s representatives",
+        *(kind, count(len(table)), counted(len(sizes), "groups")),
+        *(count(number) for number in (*routes.values(), representatives)),
     )
-    for group, size in sizes[:_LOGGED_GROUPS]:
-        log.info("  %-40s %d", group, size)
-    if len(sizes) > _LOGGED_GROUPS:
-        log.info("  ... and %d smaller groups", len(sizes) - _LOGGED_GROUPS)
+    largest = ", ".join(f"{group} {count(size)}" for group, size in sizes[:_LOGGED_GROUPS])
+    others = len(sizes) - _LOGGED_GROUPS
+    more = f", and {counted(others, 'smaller groups')}" if others > 0 else ""
+    log.info("groups: %ss: %s%s", kind, largest, more)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.carry import StoredFeatures
-from features.formats import or_unknown
+from features.formats import count, or_unknown, percent
 from features.frameworks import framework_named, templates_of
 from features.quality.agreement import CatalogFacts
 from features.quality.similarity import compare
@@ -46,7 +46,7 @@ log = logging.getLogger("jobs.measure_quality")
 RESULT = "quality.json"
 INPUTS = ["knowledge", "features", "users", "items"]
 _KEY = ["kind", "entity_id"]
-_STYLE = ".3f"  # of shares in the log
+_STYLE = ".3f"
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -146,21 +146,15 @@ def _log_result(kinds: Mapping[str, Any]) -> None:
     for kind, found in kinds.items():
         texts, near = found["texts"], found["similarity"]
         log.info(
-            "quality: %ss: %d texts, %s loop, %s nats per token lost, %s of tokens from pools",
-            *(kind, texts["texts"]),
-            *(
-                or_unknown(texts[key], _STYLE)
-                for key in ("looping_share", "nats_per_token", "pool_share")
-            ),
+            "quality: %ss: %s texts, %s loop, %s nats per token lost, %s of tokens from pools",
+            *(kind, count(texts["texts"]), percent(texts["looping_share"])),
+            *(or_unknown(texts["nats_per_token"], _STYLE), percent(texts["pool_share"])),
         )
         if near:
             log.info(
-                "quality: %ss: of %d texts %s are plain decoding's, cosine %s, to another row's %s",
-                *(kind, near["rows"]),
-                *(
-                    or_unknown(near[key], _STYLE)
-                    for key in ("identical", "cosine", "cosine_to_another")
-                ),
+                "quality: %ss: of %s texts %s are plain decoding's, cosine %s, to another row's %s",
+                *(kind, count(near["rows"]), percent(near["identical"])),
+                *(or_unknown(near[key], _STYLE) for key in ("cosine", "cosine_to_another")),
             )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import count, counted
 from pipeline.errors import DataError
 from pipeline.knowledge import entities
 from pipeline.parts import read_parts
@@ -99,6 +100,7 @@ def in_words(totals: Mapping[str, Any]) -> str:
     """Totals as a sentence of a log."""
     rate = totals["tokens"] / max(totals["forward_passes"], 1)
     return (
-        f"{totals['rows']} rows, {totals['tokens']} tokens, {rate:.2f} tokens per forward pass, "
-        f"{totals['relaxed_tokens']} relaxed tokens, {totals['errors']} errors"
+        f"{counted(totals['rows'], 'rows')}, {count(totals['tokens'])} tokens, {rate:.2f} tokens "
+        f"per forward pass, {counted(totals['relaxed_tokens'], 'tokens')} relaxed, "
+        f"{counted(totals['errors'], 'rows')} failed"
     )

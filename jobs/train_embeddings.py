@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import count
 from jobs import cli
 from pipeline.catalog import interaction_rows
 from pipeline.config import RunConfig
@@ -60,15 +61,12 @@ def run(config: RunConfig, store: Store) -> None:
     train, validation = hold_out_latest(edges, config.embeddings.holdout_share)
     task = ranking_task(train, validation, len(items))
     log.info(
-        "%d users, %d items, %d training edges; %d held out, of which %d can be found",
-        len(users),
-        len(items),
-        len(train),
-        len(validation),
-        len(task.relevant),
+        "embeddings: %s training edges; %s held out, of which %s can be found",
+        *map(count, (len(train), len(validation), len(task.relevant))),
     )
     if len(task.relevant) == 0:
-        log.warning("nothing to validate on: all %d epochs are run", config.embeddings.max_epochs)
+        epochs = config.embeddings.max_epochs
+        log.warning("embeddings: nothing to validate on, so all %d epochs are run", epochs)
     began = time.monotonic()
     result = train_lightgcn(
         train, validation, len(users), len(items), config.embeddings, config.seed
@@ -83,7 +81,10 @@ def run(config: RunConfig, store: Store) -> None:
         "seconds": round(time.monotonic() - began, 2),
         "protocol": _protocol(config.embeddings.holdout_share),
     }
-    log.info("isolated: %d users, %d items", facts["isolated_users"], facts["isolated_items"])
+    log.info(
+        "embeddings: %s users and %s items have no edge, and no vector to go by",
+        *(count(facts[f"isolated_{kind}s"]) for kind in ("user", "item")),
+    )
     plan.write(_table(users, items, result), facts)
 
 
@@ -111,12 +112,13 @@ def _quality(
     for name, metrics in scores.items():
         facts[f"{name}recall@20"] = round(metrics.recall, 4)
         facts[f"{name}ndcg@20"] = round(metrics.ndcg, 4)
-        label = name.removesuffix("_") or f"lightgcn, epoch {facts['best_epoch']}"
-        log.info("%s: recall@20 %.4f, ndcg@20 %.4f", label, metrics.recall, metrics.ndcg)
+        label = name.removesuffix("_") or f"LightGCN, epoch {facts['best_epoch']}"
+        text = "embeddings: %s: recall@20 %.4f, ndcg@20 %.4f"
+        log.info(text, label, metrics.recall, metrics.ndcg)
     if found.recall > _TOO_GOOD:
         log.warning(
-            "recall@20 is %.2f, too good to be true; only %d items are ranked, or the log repeats "
-            "a fixed list: find out before you trust the groups",
+            "embeddings: recall@20 is %.2f, too good to be true; only %d items are ranked, or the "
+            "interactions repeat a fixed list: find out before you trust the groups",
             found.recall,
             task.num_items - len(task.cold_items),
         )

@@ -6,6 +6,7 @@ sparse matrix, negatives are drawn exactly, and early stopping looks at held-out
 
 import logging
 import math
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ with warnings.catch_warnings():  # its import compiles with torch.jit, which PyT
 
 log = logging.getLogger(__name__)
 
+_TELL = 10.0  # s between lines
 _PRODUCTS_PER_THREAD = 2**25  # about 20 ms of work
 # Every batch propagates over all edges, so a fixed batch size makes an epoch quadratic in them.
 _MOST_BATCHES = 32  # of an epoch; they grow beyond `batch_size` to keep to it
@@ -85,7 +87,7 @@ def train_lightgcn(
     train = unique_edges(train, num_items)
     degrees = _degrees(train, num_users, num_items)
     if len(train) == 0:
-        log.warning("no training edge: all entities are isolated, their vectors zero")
+        log.warning("embeddings: no training edge: all entities are isolated, their vectors zero")
         nothing = torch.zeros(num_users + num_items, settings.dim)
         return _split(nothing, degrees, num_users, (), None)
     task = ranking_task(train, validation, num_items)
@@ -210,7 +212,7 @@ def _fit(
 ) -> tuple[list[Evaluation], Evaluation, torch.Tensor]:
     """All evaluations, the best of them, and the vectors it saw."""
     history: list[Evaluation] = []
-    best, best_vectors = None, torch.empty(0)
+    best, best_vectors, told = None, torch.empty(0), time.monotonic()
     for epoch in range(1, settings.max_epochs + 1):
         loss = trainer.epoch()
         if epoch % settings.evaluate_every and epoch != settings.max_epochs:
@@ -219,6 +221,13 @@ def _fit(
         score = embedding_scorer(vectors[:num_users], vectors[num_users:])
         now = _checked(Evaluation(epoch, loss, evaluate(task, score)), settings)
         history.append(now)
+        if time.monotonic() - told >= _TELL:
+            told = time.monotonic()
+            log.info(
+                "embeddings: epoch %d of at most %d: loss %.4f, recall@20 %.4f, at best %.4f",
+                *(epoch, settings.max_epochs, now.loss),
+                *(now.metrics.recall, max(one.metrics.recall for one in history)),
+            )
         if best is None or len(task.users) == 0 or now.metrics.recall > best.metrics.recall:
             best, best_vectors = now, vectors
         elif epoch - best.epoch >= settings.patience * settings.evaluate_every:
@@ -248,8 +257,6 @@ def _checked(now: Evaluation, settings: EmbeddingSettings) -> Evaluation:
             f"LightGCN diverged: the loss of epoch {now.epoch} is {now.loss}; lower "
             f"embeddings.learning_rate (now {settings.learning_rate})"
         )
-    recall, ndcg = now.metrics.recall, now.metrics.ndcg
-    log.info("epoch %d: loss %.4f, recall@20 %.4f, ndcg@20 %.4f", now.epoch, now.loss, recall, ndcg)
     return now
 
 
