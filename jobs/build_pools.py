@@ -47,7 +47,10 @@ def run(config: RunConfig, store: Store) -> None:
         if not config.refresh.previous and store.manifest(knowledge_name(wave - 1)) is None:
             log.info("pools of wave %d need the knowledge of wave %d first", wave, wave - 1)
             return
-        build_wave(config, store, wave, tokenizer)
+        before = store.manifest(pools_name(wave))
+        name = build_wave(config, store, wave, tokenizer).name
+        if (made := store.require(name)) == before:
+            log.info("%s: up to date, %s tokens", name, count(made.num_rows))
 
 
 def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: ChatTokenizer) -> Plan:
@@ -63,8 +66,7 @@ def build_wave(config: RunConfig, store: Store, wave: int, tokenizer: ChatTokeni
         settings["earlier"] = earlier.require("knowledge").version
         waves = []
     plan = store.plan(name, settings, inputs=["groups", *waves])
-    if plan.is_done:
-        log.info("%s: up to date", name)
+    if plan.is_done:  # whoever drafts from them has more to say
         return plan
     source = earlier or store
     model = source.require(knowledge_name(0)).settings["model"]  # all waves have the same

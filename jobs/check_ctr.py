@@ -134,7 +134,7 @@ def told(result: Mapping[str, Any]) -> Iterator[str]:
                 )
             )
         for answer in answers(model):
-            first, *more = answer.split("; ")  # a line each: no terminal is as wide as all
+            first, *more = answer.replace("; ", ";\n").splitlines()  # no terminal is as wide as all
             yield f"{name}: {first}"
             yield from (f"{name}:   {clause}" for clause in more)
 

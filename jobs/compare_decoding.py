@@ -144,7 +144,7 @@ def _arms(
     tokenizer: ChatTokenizer,
     steps: Sequence[Step],
 ) -> dict[str, Arm]:
-    engine = make_engine(config, tokenizer)
+    engine = make_engine(config, tokenizer, partial(log.info, "comparison: %s"))
     measured, rows = engine.costs, config.engine.batch_rows
     arms = {TRANSFORMERS: transformers_arm(reference, config, tokenizer, rows)}
     for name in ARMS[1:]:

@@ -53,6 +53,9 @@ def run(config: RunConfig, store: Store) -> None:
         " + ".join(f"{len(rows):,} {name}" for name, rows in data.splits.items()),
         *(100 * share for share in coverage.values()),
     )
+    for kind, fields in (("user", data.user_fields), ("item", data.item_fields)):
+        if fields.left_out:
+            log.info("fits: of %ss left out: %s", kind, "; ".join(fields.left_out))
     writer = plan.open_writer()
     done = {fit.task: fit for fit in read_fits(writer.existing())}
     stored = len(done)

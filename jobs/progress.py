@@ -183,19 +183,23 @@ class Countdown:
     ) -> None:
         """Of `total` pieces, named by `unit` in the plural, so many are done already."""
         self._log, self._what, self._unit, self._total = log, what, unit, total
-        self._began = self._last = time.monotonic()
-        self._before = self._done = done
+        self._last = time.monotonic()
+        self._done = done
+        self._first: tuple[float, int] | None = None  # when the first came, and how many were done
 
     def count(self, pieces: int = 1) -> None:
         """Some more are done; tell, if the last line is some seconds old."""
         self._done += pieces
         now = time.monotonic()
+        if self._first is None:  # what came before it was start-up
+            self._first = now, self._done
         if now - self._last < _INTERVAL or self._done >= self._total:
             return
         self._last = now
-        pace = (now - self._began) / (self._done - self._before)
-        left = pace * (self._total - self._done)
-        self._log.info(
-            "%s: %s of %s %s, about %s left",
-            *(self._what, count(self._done), count(self._total), self._unit, duration(left)),
-        )
+        began, before = self._first
+        left = ""
+        if self._done > before:
+            pace = (now - began) / (self._done - before)
+            left = f", about {duration(pace * (self._total - self._done))} left"
+        done, total = count(self._done), count(self._total)
+        self._log.info("%s: %s of %s %s%s", self._what, done, total, self._unit, left)

@@ -54,7 +54,7 @@ def run(config: RunConfig, store: Store) -> str | None:
             log.error("%s: %s", name, error)
             missed.append(error)
         if (seconds := time.monotonic() - began) >= _TOLD:
-            log.info("[%d/%d] %s: %s", number, len(STAGES), name, duration(seconds))
+            log.info("[%d/%d] %s took %s", number, len(STAGES), name, duration(seconds))
     log_run.attempt(config, store, missed)
     if missed:
         log.info("%s", last)

@@ -51,7 +51,9 @@ def run(config: RunConfig, store: Store) -> str:
     made = [name for name in OPTIONAL if store.is_consistent(name)]
     for name in set(OPTIONAL) - set(made):
         if store.manifest(name) is not None:
-            log.info("%s was made from older inputs and is left out; run its job again", name)
+            log.info(
+                "report: %s was made from older inputs and is left out; run its job again", name
+            )
     previous = config.refresh.previous
     reason = "" if "comparison" in made else why_no_comparison(config, store)
     shown = config.model_dump(mode="json")
@@ -67,8 +69,9 @@ def run(config: RunConfig, store: Store) -> str:
     report = summarise(store, previous, reason) | {"no_check": no_check, "config": shown}
     report["language_model"] = language_model_of(report)
     report["config_differences"] = config_differences(shown | wording, report["datasets"])
-    if others := [one["setting"] for one in report["config_differences"]]:
-        log.warning("the run was made with another config: %s; its page tells", ", ".join(others))
+    if others := dict.fromkeys(one["setting"] for one in report["config_differences"]):
+        told = "report: the run was made with another config: %s; its page tells"
+        log.warning(told, ", ".join(others))
     page_text = render(report, _explorer(config, store))
 
     def fill(folder: Path) -> None:
@@ -135,21 +138,25 @@ def _log_headline(headline: Mapping[str, Any], speed: Mapping[str, Any] | None) 
     )
     if refresh:
         log.info(
-            "kept from %s: %s, written now: %s",
+            "report: kept from %s: %s, written now: %s",
             refresh["previous"],
             *(formats.count(refresh[key]) for key in ("kept", "written")),
         )
     log.info(
-        "entities with a text: %s of %s (%s errors)",
+        "report: entities with a text: %s of %s (%s errors)",
         *(formats.count(headline[key]) for key in ("entities", "of_rows", "errors")),
     )
     now = " written now" if refresh else ""
-    log.info("tokens%s: %s", now, formats.count(headline["tokens"]))
-    log.info("tokens per forward pass%s: %s", now, formats.decimal(headline["tokens_per_forward"]))
+    log.info("report: tokens%s: %s", now, formats.count(headline["tokens"]))
+    log.info(
+        "report: tokens per forward pass%s: %s",
+        now,
+        formats.decimal(headline["tokens_per_forward"]),
+    )
     doubt = f", {speed['doubt']}" if speed and speed["doubt"] else ""
     speedup = formats.times(headline["speedup"])
-    log.info("speed-up, %s against plain: %s%s", headline["rule"], speedup, doubt)
-    log.info("AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), of_gain)
+    log.info("report: speed-up, %s against plain: %s%s", headline["rule"], speedup, doubt)
+    log.info("report: AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), of_gain)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

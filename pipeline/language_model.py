@@ -54,7 +54,7 @@ class ChatTokenizer:
     def encode_all(self, messages: list[str]) -> list[np.ndarray]:
         """As `encode`, for several messages on all cores."""
         broken = [self._marks.sub(lambda mark: " ".join(mark[0]), one) for one in messages]
-        if self.tokenizer.chat_template is None:
+        if not self.has_turns:
             encoded = self.tokenizer(broken)
         else:
             encoded = self.tokenizer([self._chat(one) for one in broken], add_special_tokens=False)
@@ -67,6 +67,11 @@ class ChatTokenizer:
     def encode_exactly(self, text: str) -> np.ndarray:
         """Token ids of a text as it stands, with nothing put around it: (tokens,) int32."""
         return np.array(self.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether it knows a chat; a model of one that does not goes on from the bare message."""
+        return self.tokenizer.chat_template is not None
 
     @cached_property
     def _marks(self) -> re.Pattern[str]:
@@ -101,8 +106,6 @@ def load_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
         ModelError: there is no usable tokenizer at `language_model.path`.
     """
     tokenizer = _load(AutoTokenizer, settings)
-    if tokenizer.chat_template is None:
-        log.info("%s has no chat template; it is given the bare prompts to go on", settings.path)
     return ChatTokenizer(tokenizer, tokenizer_fingerprint(tokenizer))
 
 

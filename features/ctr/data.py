@@ -8,7 +8,6 @@ a twin).
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,8 +17,6 @@ import pyarrow.compute as pc
 
 from features.ctr.fields import Fields, make_fields
 from pipeline.errors import DataError
-
-log = logging.getLogger(__name__)
 
 CTR_SPLITS = ("train", "valid", "test")
 DISLIKED, LIKED = 1, 2  # history signals; 0 is padding
@@ -62,8 +59,7 @@ def make_ctr_data(
     user_fields = _fields(users, owners[is_known], owners[is_trained])
     item_fields = _fields(items, objects[is_known], objects[is_trained])
     if not _recur(owners[is_trained], owners[split == "valid"]):
-        log.info("ctr: most users of valid rows have no train row, so user ids are left out")
-        user_fields = user_fields.without_id()
+        user_fields = user_fields.without_id("most users of valid rows have no train row")
     rows = np.flatnonzero(np.isin(split, CTR_SPLITS))
     splits = {name: np.flatnonzero(split[rows] == name) for name in CTR_SPLITS}
     _require_labels(labels[rows], splits)

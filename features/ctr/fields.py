@@ -8,7 +8,6 @@ out.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.columns import as_numbers
-
-log = logging.getLogger(__name__)
 
 _QUANTILES = 8
 _NOT_CATEGORICAL = frozenset({"title", "genres"})  # text; many values in one (`genre` is kept)
@@ -31,12 +28,14 @@ class Fields:
     names: tuple[str, ...]
     sizes: tuple[int, ...]  # codes of each field, 0 included
     codes: np.ndarray  # (entities, fields) int32
+    left_out: tuple[str, ...] = ()  # what takes no part, and why
 
-    def without_id(self) -> "Fields":
+    def without_id(self, why: str) -> "Fields":
         """The same with every id unknown."""
         codes = self.codes.copy()
         codes[:, 0] = 0
-        return replace(self, sizes=(1, *self.sizes[1:]), codes=codes)
+        left_out = (*self.left_out, f"ids, since {why}")
+        return replace(self, sizes=(1, *self.sizes[1:]), codes=codes, left_out=left_out)
 
 
 def make_fields(
@@ -49,6 +48,7 @@ def make_fields(
         is_known: (entities,) bool, entities of knowledge or train rows: they make vocabularies.
         is_trained: (entities,) bool, entities of train rows: they make quantiles.
     """
+    left_out: list[str] = []
     names, columns = ["id"], [np.where(is_known, np.cumsum(is_known), 0)]
     for name in _attribute_names(attributes):
         values = pc.fill_null(pc.map_lookup(attributes, name, "first"), "")
@@ -56,13 +56,13 @@ def make_fields(
         if codes is None:
             codes = _categories(values, is_known)
         if codes is None:
-            log.info("ctr: attribute %s is free text and left out", name)
+            left_out.append(f"attribute {name}, which is free text or empty")
             continue
         names.append(name)
         columns.append(codes)
     codes = np.stack(columns, axis=1).astype(np.int32)
     sizes = codes.max(axis=0, initial=0) + 1
-    return Fields(tuple(names), tuple(int(size) for size in sizes), codes)
+    return Fields(tuple(names), tuple(int(size) for size in sizes), codes, tuple(left_out))
 
 
 def _attribute_names(attributes: pa.ChunkedArray) -> list[str]:

@@ -127,7 +127,7 @@ def _arena_for(config: Any, model: PreTrainedModel, batch_rows: int, max_length:
     elements = 2 * layers * batch_rows * max_length * kv_heads * head_dim
     needed = elements * model.dtype.itemsize
     require_memory(needed, model.device, batch_rows, max_length)
-    log.info("KV cache: %d x %d tokens, %.2f GiB", batch_rows, max_length, needed / 2**30)
+    log.info("KV cache: %d rows of %d tokens, %.3g GiB", batch_rows, max_length, needed / 2**30)
     return KVCache(
         layers=layers,
         rows=batch_rows,

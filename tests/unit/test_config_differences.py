@@ -37,6 +37,13 @@ def test_the_config_of_the_run_differs_in_nothing():
     assert config_differences(config() | {"templates": "0123"}, made_with()) == []
 
 
+def test_controls_of_the_check_have_a_wording_of_their_own():
+    of_control = {"templates": "of raw text", "max_tokens": 64}
+    control = {"dataset": "controls/raw_text/features", "settings": of_control}
+    found = config_differences(config() | {"templates": "0123"}, [*made_with(), control])
+    assert [one["setting"] for one in found] == ["encoder.max_tokens"]
+
+
 @pytest.mark.parametrize(
     ("override", "setting", "before", "now", "datasets"),
     [

@@ -102,7 +102,9 @@ def test_user_ids_are_left_out_when_validation_users_are_new():
     data = make(rows)
     assert data.user_fields.sizes[0] == 1
     assert not data.user_fields.codes[:, 0].any()
+    assert data.user_fields.left_out == ("ids, since most users of valid rows have no train row",)
     assert make().user_fields.sizes[0] == 3
+    assert make().user_fields.left_out == ()
 
 
 @pytest.mark.parametrize(
@@ -166,3 +168,6 @@ def test_titles_genres_and_free_text_are_no_fields():
         for i in range(6)
     ]
     assert fields_of(rows).names == ("id", "genre")
+    assert fields_of(rows).left_out == tuple(
+        f"attribute {name}, which is free text or empty" for name in ("empty", "plot")
+    )

@@ -3,8 +3,6 @@
 import logging
 import time
 
-import pytest
-
 from jobs import progress
 from jobs.progress import Countdown, Lines, Progress, ProgressBoard, describe
 from pipeline.engine.statistics import EngineStatistics
@@ -101,9 +99,20 @@ def test_pieces_are_counted_now_and_then_only(monkeypatch, caplog):
     ]
 
 
-@pytest.mark.parametrize("seconds", [0.0, 9.0])
-def test_what_is_done_in_a_moment_has_no_countdown(seconds, monkeypatch, caplog):
-    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds)
+def test_the_first_piece_tells_no_pace(monkeypatch, caplog):
+    """Workers start before it, which takes longer than all the others."""
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    countdown = Countdown(logging.getLogger("jobs.test"), "fits", "fits", 84, done=42)
+    with caplog.at_level(logging.INFO):
+        for now in (20.0, 24.0, 32.0):
+            clock[0] = now
+            countdown.count()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["fits: 43 of 84 fits", "fits: 45 of 84 fits, about 3 min 54 s left"]
+
+
+def test_what_is_done_in_a_moment_has_no_countdown(caplog):
     countdown = Countdown(logging.getLogger("jobs.test"), "features", "rows", 100)
     with caplog.at_level(logging.INFO):
         countdown.count(60)
