@@ -54,6 +54,12 @@ log = logging.getLogger("jobs.encode_features")
 _BLOCK_ROWS = 1024  # encoded together; texts are sorted by length inside a block
 _STORED_ROWS = 16 * _BLOCK_ROWS  # at most, where most rows are carried over
 _KEY = ["kind", "entity_id"]
+_FROM = {  # VECTOR_SOURCES, in words
+    "own": "from their own texts",
+    "group": "from those of their groups",
+    "default": "from those of all",
+    "none": "without any text",
+}
 _TEXT = [*_KEY, "text", "error"]
 
 
@@ -86,9 +92,9 @@ def run(config: RunConfig, store: Store) -> None:
         malformed = ", ".join(f"{n} of {kind}s" for kind, n in facts["malformed"].items())
         log.info("features: malformed answers, encoded whole: %s", malformed)
     writer.finish(settings | facts)
-    by_source = ", ".join(f"{count(n)} {name}" for name, n in facts["sources"].items())
-    told = "features: %s rows of %d dimensions; vectors of texts: %s"
-    log.info(told, count(len(owed)), facts["dim"], by_source)
+    sources = [f"{count(n)} {_FROM[name]}" for name, n in facts["sources"].items() if n]
+    told = "features: %s rows of %d dimensions, %s"
+    log.info(told, count(len(owed)), facts["dim"], ", ".join(sources))
 
 
 def require_owed(block: pa.Table, owed: pa.Table) -> None:

@@ -138,7 +138,7 @@ def carry_over(config: RunConfig, store: Store, identity: Identity) -> None:
         plan.name,
         len(rows),
         knowledge.num_rows,
-        earlier.files.address,
+        config.refresh.previous,
         new,
         tasks.num_rows - len(rows) - new,
         gone,

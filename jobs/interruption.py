@@ -6,10 +6,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_COMMAND = "laser"
+_MODULE = "-m"  # what Python calls a program while it looks for the module
 
 
 class HalfStarted(KeyboardInterrupt):
@@ -20,6 +22,23 @@ class Signals(list[int]):
     """Numbers of the signals received; `are_late` once there is nothing left to interrupt."""
 
     are_late = False
+
+
+def stop_quietly() -> None:
+    """Have a Ctrl-C that meets no job end the process by one line; not in others' programs.
+
+    Modules take seconds to load, and where they were says nothing to anybody.
+    """
+    if sys.argv[0] != _MODULE and os.path.basename(sys.argv[0]) != _COMMAND:  # noqa: PTH119
+        return
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print("interrupted before anything was begun", file=sys.stderr)
+        else:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = tell
 
 
 @contextmanager

@@ -148,14 +148,13 @@ def _log_headline(headline: Mapping[str, Any], speed: Mapping[str, Any] | None) 
     )
     now = " written now" if refresh else ""
     log.info("report: tokens%s: %s", now, formats.count(headline["tokens"]))
-    log.info(
-        "report: tokens per forward pass%s: %s",
-        now,
-        formats.decimal(headline["tokens_per_forward"]),
-    )
-    doubt = f", {speed['doubt']}" if speed and speed["doubt"] else ""
+    per_pass = formats.decimal(headline["tokens_per_forward"])
+    log.info("report: tokens per forward pass%s: %s", f", of those{now}" if now else "", per_pass)
     speedup = formats.times(headline["speedup"])
-    log.info("report: speed-up, %s against plain: %s%s", headline["rule"], speedup, doubt)
+    log.info("report: speed-up, %s against plain: %s", headline["rule"], speedup)
+    if speed and speed["doubt"]:
+        for clause in speed["doubt"].split(": "):
+            log.warning("report: no speed-up is told: %s", clause)
     log.info("report: AUC gain: %s%s", formats.signed(gain["auc"] if gain else None), of_gain)
 
 

@@ -179,3 +179,27 @@ def test_a_signal_that_was_switched_off_stays_off():
         assert received == []
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("command", ["laser", "-m"])
+def test_ctrl_c_while_modules_load_is_one_line_and_no_traceback(tmp_path, command):
+    """Signals come at any moment; here one that a module sends itself while it is loaded."""
+    load = "import jobs, signal; signal.raise_signal(signal.SIGINT)"
+    code = f"import sys; sys.argv[0] = {command!r}; {load}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cli.ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGINT  # for a shell that is 130
+    assert done.stderr == "interrupted before anything was begun\n"
+
+
+def test_other_programs_keep_their_own_answer_to_what_nobody_catches():
+    code = "import sys, jobs; assert sys.excepthook is sys.__excepthook__"
+    subprocess.run([sys.executable, "-c", code], cwd=cli.ROOT, check=True)
+    code = "import sys; sys.argv[0] = 'laser'; import jobs; raise ValueError('odd')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cli.ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.endswith("ValueError: odd\n")
