@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.runs import is_refresh
 from pipeline.schemas import SPLITS
 from pipeline.store import Manifest, Store
 
@@ -90,12 +91,6 @@ def stages(
         _stage("comparison", _manifests(store, ["comparison"] if comparison else []), rows)
         | {"facts": {}},
     ]
-
-
-def is_refresh(store: Store) -> bool:
-    """Whether wave 0 of the knowledge is what an earlier run had already."""
-    first = _manifests(store, wave_datasets(store, "knowledge")[:1])
-    return any("earlier" in manifest.settings for manifest in first)
 
 
 def datasets(store: Store) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from features.left_out import left_out
 from features.step_times import step_times
 from pipeline.errors import DataError
 from pipeline.parts import read_batches
+from pipeline.runs import is_refresh
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
 
@@ -50,9 +51,9 @@ def summarise(store: Store, previous: str | None = None, no_comparison: str = ""
         if comparison
         else None
     )
-    is_refresh = provenance.is_refresh(store)
-    written = measures.written_now(knowledge) if is_refresh else knowledge
-    refresh = _refresh(knowledge, written, previous) if is_refresh else None
+    goes_on = is_refresh(store)
+    written = measures.written_now(knowledge) if goes_on else knowledge
+    refresh = _refresh(knowledge, written, previous) if goes_on else None
     report = {
         "run": store.root.name,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

@@ -9,7 +9,7 @@ import logging
 
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
-from pipeline.runs import RECORD, open_run, runs_in
+from pipeline.runs import RECORD, is_refresh, open_run, runs_in
 from pipeline.store import Store
 
 log = logging.getLogger("jobs.run_record")
@@ -36,7 +36,7 @@ def as_recorded(config: RunConfig, store: Store) -> RunConfig:
         raise ConfigError(
             f"{place}/{RECORD} makes {config.run} a refresh of itself; write another name there"
         )
-    if store.files.read(RECORD) is None and _is_refresh(store):
+    if store.files.read(RECORD) is None and is_refresh(store):
         return config  # made before runs had records: the config is believed
     what = f"a refresh of {recorded}" if recorded else "a first run, which it would replace"
     raise ConfigError(
@@ -55,7 +55,7 @@ def record(config: RunConfig, store: Store) -> None:
     previous = config.refresh.previous
     if store.files.read(RECORD) is not None and _recorded(store) == previous:
         return
-    if previous is None and _is_refresh(store):
+    if previous is None and is_refresh(store):
         raise ConfigError(
             f"{store.files.address} is a refresh, and has no {RECORD} that says of what; set "
             "refresh.previous, or another `run`"
@@ -125,9 +125,3 @@ def _recorded(store: Store) -> str | None:
 def _has_knowledge(store: Store) -> bool:
     """Whether a wave has been begun."""
     return any(store.files.has_folder(name) for name in ("waves", "knowledge"))
-
-
-def _is_refresh(store: Store) -> bool:
-    """Whether the knowledge of a run goes on from an earlier one's."""
-    first = store.manifest("waves/0/knowledge")
-    return first is not None and "earlier" in first.settings

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from features.ctr.controls import dataset_of, encoded
+from features.formats import duration
 from features.provenance import unit_of
 from jobs import cli
 from jobs.lease import holder
@@ -90,7 +91,8 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {dataset['dataset']:<20} {_in_words(dataset)}"
     if facts["last_line_age_seconds"] is not None:
         age = facts["last_line_age_seconds"]
-        yield f"last line of run.log, {age} s ago: {facts['last_line'] or '(empty)'}"
+        told = duration(age) if age >= 10 else f"{age} s"
+        yield f"last line of run.log, {told} ago: {facts['last_line'] or '(empty)'}"
 
 
 def wanted_of(config: RunConfig, store: Store) -> list[str]:
@@ -143,7 +145,7 @@ def _in_words(dataset: Mapping[str, Any]) -> str:
             return f"unfinished, {dataset['rows']} rows stored"
     size = f"{dataset['rows']} {dataset['unit']}"
     stale = ", from older inputs" if dataset["state"] == "stale" else ""
-    return f"{size}, {dataset['created']}, {dataset['seconds']:.0f} s{stale}"
+    return f"{size}, {dataset['created']}, {duration(dataset['seconds'])}{stale}"
 
 
 def _who(store: Store) -> str:

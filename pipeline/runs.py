@@ -35,6 +35,12 @@ def runs_in(artifacts: Path | str) -> list[str]:
     )
 
 
+def is_refresh(store: Store) -> bool:
+    """Whether wave 0 of a run's knowledge is what an earlier run had already."""
+    first = store.manifest("waves/0/knowledge")
+    return first is not None and "earlier" in first.settings
+
+
 def _is_run(mirror: Mirror) -> bool:
     return mirror.info(RECORD) is not None or any(
         mirror.info(f"{folder}/{MANIFEST}") for folder in mirror.folders()

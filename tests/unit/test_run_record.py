@@ -5,10 +5,13 @@ import os
 
 import pytest
 
+from features import provenance
+from jobs import run_record
+from jobs.commands import durations
 from jobs.run_record import as_recorded, record, require_previous, require_run
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
-from pipeline.runs import runs_in
+from pipeline.runs import is_refresh, runs_in
 from pipeline.schemas import KNOWLEDGE
 from pipeline.store import Store
 
@@ -148,3 +151,13 @@ def test_a_damaged_record_is_named(config_of, root):
     (root / "run.json").write_text("[]")
     with pytest.raises(DataError, match=r'run\.json is damaged .*write \{"previous": null\}'):
         as_recorded(config_of(), Store(root))
+
+
+def test_a_refresh_is_known_by_its_first_wave_before_it_is_whole(root):
+    """The report, dry runs and the record ask the same function."""
+    assert not is_refresh(Store(root))
+    make(root, "waves/0/knowledge")
+    assert not is_refresh(Store(root))
+    make(root, "waves/0/knowledge", earlier="fingerprint")
+    assert is_refresh(Store(root))
+    assert provenance.is_refresh is run_record.is_refresh is durations.is_refresh is is_refresh

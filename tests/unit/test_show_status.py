@@ -1,5 +1,9 @@
 """What a status says of runs of other kinds than the demo's."""
 
+import os
+import re
+import time
+
 import yaml
 
 from jobs.show_status import facts_of, lines
@@ -64,3 +68,15 @@ def test_a_dataset_of_older_inputs_is_stale(tmp_path):
     store.plan("groups", {"seed": 2}).write_json("x.json", {}, 4)
     assert states(config, store)["knowledge"] == "stale"
     assert "from older inputs" in "\n".join(lines(facts_of(config, store)))
+
+
+def test_times_are_told_as_the_report_tells_them(tmp_path):
+    config, store = a_run(tmp_path)
+    make(store, "users")
+    manifest = store.path("users") / "manifest.json"
+    manifest.write_text(re.sub(r'"seconds": [0-9.]+', '"seconds": 200.0', manifest.read_text()))
+    (store.root / "run.log").write_text("12:00:00 last words\n")
+    os.utime(store.root / "run.log", (time.time() - 4000,) * 2)
+    told = "\n".join(lines(facts_of(config, store)))
+    assert "3 min 20 s" in told
+    assert "last line of run.log, 1 h 06 min ago: 12:00:00 last words" in told
