@@ -20,6 +20,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from jobs import cli
 from jobs.forecast_chart import render
+from jobs.forecast_conclusion import conclusion
 from jobs.forecast_table import lines
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError
@@ -80,7 +81,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
         cost = record["device_hours"] if own.cost.money is None else record["money"]
         record["cost_change"] = None if cost is None else cost / base - 1.0
     simulated = {arm.name: fan_out(job, arm, arms[1], _spread(config)) for arm in arms[1:]}
-    return {
+    result = {
         "settings": settings.model_dump(mode="json"),
         "model": settings.model or config.language_model.path,
         "parameters": job.model.parameters,
@@ -104,6 +105,7 @@ def forecast(config: RunConfig) -> dict[str, Any]:
                   "figures": [asdict(one) | {"rate": one.rate} for one in figures()]},
         "totals": _totals(arms, simulated),
     }  # fmt: skip
+    return result | {"conclusion": conclusion(result)}
 
 
 def job_of(config: RunConfig) -> Job:

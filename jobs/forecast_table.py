@@ -12,7 +12,7 @@ _HEAD = (
 
 
 def lines(forecast: Mapping[str, Any]) -> Iterator[str]:
-    """All of it: what, how much, what waits, what if, and how far it can be trusted."""
+    """What, how much, what waits, what if, how far it can be trusted, and all in a sentence."""
     yield from _what(forecast)
     yield ""
     yield _HEAD
@@ -29,6 +29,8 @@ def lines(forecast: Mapping[str, Any]) -> Iterator[str]:
     yield from _sensitivity(forecast)
     yield ""
     yield from _trust(forecast)
+    yield ""
+    yield forecast["conclusion"]
 
 
 def _what(forecast: Mapping[str, Any]) -> Iterator[str]:

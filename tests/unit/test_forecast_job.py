@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from jobs import forecast_cost
 from jobs.forecast_chart import render
+from jobs.forecast_conclusion import conclusion
 from pipeline.config_file import load_config
 from pipeline.errors import ConfigError
 from pipeline.forecast.accelerators import accelerator_named
@@ -188,6 +189,57 @@ def test_make_plan_writes_a_forecast_and_a_picture_that_loads_nothing(tmp_path, 
     assert not re.search(r"""(href|src)\s*=|url\(|@import""", picture)
     assert all(word in picture for word in ("acceptance", "new tokens", "price"))
     assert (tmp_path / "plan/plan/manifest.json").is_file()
+
+
+def test_the_conclusion_is_one_sentence_with_hours_money_batch_and_whether_drafts_pay(
+    config, tmp_path, capsys
+):
+    small = "plan.batch_sizes=[1,16]"
+    result = forecast_cost.forecast(config(small))
+    said, simulated = result["conclusion"], result["simulated"]
+    (own,) = [arm for arm in result["arms"] if arm["arm"] == "strict"]
+    hours = {name: one["hours"] for name, one in simulated.items()}
+    assert f"at batch {own['rows']} with drafts (strict)" in said
+    paid = hours["strict"] * 8
+    assert f"{paid:,.0f} GPU hours and costs {2.5 * paid:,.0f} at 2.5 an hour" in said
+    assert f"drafts pay: they save {100 * (1 - hours['strict'] / hours['plain']):.0f} %" in said
+    best = min(hours, key=hours.get)
+    assert f"others ({best}), which change texts a little" in said
+    assert "\n" not in said
+    settings = [f"artifacts={tmp_path}", "plan.seeds=2", small]
+    words = [part for one in settings for part in ("--set", one)]
+    assert forecast_cost.main(["--config", str(CONF), *words]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == said
+    assert json.loads((tmp_path / "plan/plan/plan.json").read_text())["conclusion"] == said
+
+
+def test_where_drafts_do_not_pay_the_conclusion_is_of_plain_decoding(config):
+    said = forecast_cost.forecast(config())["conclusion"]
+    assert "at batch 512 without drafts" in said
+    assert "drafts (strict) do not pay here: it would take" in said
+    assert "others" not in said
+    assert "costs" not in forecast_cost.forecast(config("plan.price=null"))["conclusion"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        ({"plain": 10.0, "strict": 9.8}, "they would save 2.0 % of the time"),
+        ({"plain": 10.0, "strict": 9.8, "budget": 8.0}, "little, 20 %"),
+        ({"plain": 0.0, "strict": 0.0}, "they would save"),
+        ({"plain": 100.0}, "4.2 days on 2 x gpu"),
+    ],
+)
+def test_the_conclusion_of_any_forecast(hours, said):
+    forecast = {
+        "simulated": {name: {"hours": spent} for name, spent in hours.items()},
+        "arms": [{"arm": name, "rows": 4} for name in hours],
+        "sensitivity_of": "strict" if "strict" in hours else "plain",
+        "settings": {"entities": 1, "devices": 2, "price": None},
+        "model": "m",
+        "device": {"name": "gpu"},
+    }
+    assert said in conclusion(forecast)
 
 
 def test_without_a_price_there_is_no_money(config):
