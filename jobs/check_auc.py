@@ -125,23 +125,36 @@ def _gain(gain: Mapping[str, Any] | None) -> str:
     return middle if gain["auc"] is None else f"{middle} ({low} to {high})"
 
 
+def runs_of(
+    config: RunConfig, path: Path, overrides: Sequence[str]
+) -> list[tuple[list[str], Sequence[str]]]:
+    """Of every run, in order: the settings that make its config, and its stages.
+
+    Raises:
+        UserError: an input of any of them cannot be used.
+    """
+    for part in parts(config):  # found now, not after hours
+        check_inputs(cli.read_config(path, [*overrides, *part.overrides(config, "strict")]))
+    rules = (("strict", _STRICT_STAGES), ("relaxed", _RELAXED_STAGES))
+    return [
+        ([*overrides, *part.overrides(config, rule)], stages)
+        for part in parts(config)
+        for rule, stages in rules
+    ]
+
+
 def check(path: Path, overrides: Sequence[str] = ()) -> cli.Ended:
     """Run all stages of all parts, each in its own run, and then the table."""
     try:
-        config = cli.read_config(path, overrides)
-        for part in parts(config):  # found now, not after hours
-            check_inputs(cli.read_config(path, [*overrides, *part.overrides(config, "strict")]))
+        runs = runs_of(cli.read_config(path, overrides), path, overrides)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return cli.Ended(error.exit_code, str(error))
+        return cli.refused(error)
     ends = []
-    for part in parts(config):
-        for rule, stages in (("strict", _STRICT_STAGES), ("relaxed", _RELAXED_STAGES)):
-            for stage in stages:
-                job = import_module(f"jobs.{stage}").run
-                ends.append(cli.execute(job, path, [*overrides, *part.overrides(config, rule)]))
-                if ends[-1].code not in _GO_ON:
-                    return ends[-1]
+    for settings, stages in runs:
+        for stage in stages:
+            ends.append(cli.execute(import_module(f"jobs.{stage}").run, path, settings))
+            if ends[-1].code not in _GO_ON:
+                return ends[-1]
     ends.append(cli.execute(run, path, overrides))
     return ends[-1] if ends[-1].code else max(ends)
 

@@ -76,13 +76,20 @@ def look(
     return show(partial(view, **given), arguments.config, arguments.set).code
 
 
-def execute(job: Job, path: Path, overrides: Sequence[str] = ()) -> Ended:
-    """Read the config, and run `job` alone in the folder of its run."""
+def execute(
+    job: Job, path: Path, overrides: Sequence[str] = (), before: Job | None = None
+) -> Ended:
+    """Read the config, and run `job` alone in the folder of its run.
+
+    What `before` refuses leaves no folder behind, which would count as a run.
+    """
     try:
         config = read_config(path, overrides)
         store = open_run(config.artifacts, config.run)
+        if before:
+            before(config, store)
         if config.refresh.previous and not store.files.exists():
-            require_previous(config)  # before there is a folder, which would count as a run
+            require_previous(config)
         store.root.mkdir(parents=True, exist_ok=True)
     except UserError as error:
         return refused(error)
@@ -133,10 +140,12 @@ def _parse(
 def arguments_parser(description: str | None) -> argparse.ArgumentParser:
     """The arguments that every job takes."""
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, default=Path("conf/demo.yaml"))
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    parser.add_argument("--config", "-c", type=Path, default=Path("conf/demo.yaml"))
+    parser.add_argument("--set", "-s", action="append", default=[], metavar="SECTION.KEY=VALUE")
     return parser
 
 

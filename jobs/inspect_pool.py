@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jobs import cli
+from jobs.stage_order import require_before
 from jobs.wave_names import last_wave, pools_name
 from pipeline.config import RunConfig
 from pipeline.engine.row import Row
@@ -53,8 +54,8 @@ def facts_of(
     Raises:
         DataError: there are no pools, they hold nothing, or none is of that group.
     """
-    tokenizer = load_tokenizer(config.language_model)
     name = _latest(config, store)
+    tokenizer = load_tokenizer(config.language_model)
     pools = open_pools(store.files.local(name), tokenizer.fingerprint)
     chosen = _group_of(pools, group, name)
     return {
@@ -108,6 +109,7 @@ def _latest(config: RunConfig, store: Store) -> str:
         name = pools_name(wave)
         if store.manifest(name) is not None:
             return name
+    require_before("build_pools", config, store)
     raise DataError(
         f"{store.files.address} has no pools; run `laser generate`, or set another `run` name"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 import pipeline.engine
 from pipeline.config import EngineSettings
@@ -27,10 +27,17 @@ _ARRAYS = ("contexts", "rows", "per_row", "seconds")
 
 def cost_file(model: PreTrainedModel, settings: EngineSettings) -> Path:
     """Where the costs of this model, on this machine, at these sizes are kept."""
-    shape = model.config.to_json_string()
-    machine = [_processor(model.device), torch.get_num_threads(), torch.__version__]
+    return cost_file_of(model.config, model.device, torch.get_num_threads(), settings)
+
+
+def cost_file_of(
+    config: PreTrainedConfig, device: torch.device, threads: int, settings: EngineSettings
+) -> Path:
+    """As `cost_file`, of a model that need not be loaded."""
+    machine = [_processor(device), threads, torch.__version__]
     sizes = [settings.batch_rows, settings.max_length]
-    return FOLDER / f"{fingerprint([shape, str(model.dtype), machine, sizes, _engine_code()])}.json"
+    shape = [config.to_json_string(), str(config.dtype)]
+    return FOLDER / f"{fingerprint([*shape, machine, sizes, _engine_code()])}.json"
 
 
 def read_costs(path: Path) -> CostTable | None:

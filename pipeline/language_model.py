@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging as transformers_logging
 
 from pipeline.decoding_config import LanguageModelSettings
@@ -117,7 +123,7 @@ def load_model(settings: LanguageModelSettings) -> PreTrainedModel:
     """
     dtype = getattr(torch, settings.dtype)
     model = _load(AutoModelForCausalLM, settings, dtype=dtype)
-    return model.to(_device(settings)).eval()
+    return model.to(device_of(settings)).eval()
 
 
 def stop_ids_of(model: PreTrainedModel) -> frozenset[int]:
@@ -147,6 +153,15 @@ def check_language_model(settings: LanguageModelSettings) -> None:
         ModelError: the reason is named.
     """
     sliding_windows(_load(AutoConfig, settings))
+
+
+def load_config(settings: LanguageModelSettings) -> PreTrainedConfig:
+    """The configuration that a model has once it is loaded, without its weights.
+
+    Raises:
+        ModelError: there is none at `language_model.path`.
+    """
+    return _load(AutoConfig, settings, dtype=getattr(torch, settings.dtype))
 
 
 def loads_at_once(settings: LanguageModelSettings) -> bool:
@@ -262,7 +277,8 @@ def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
         ) from error
 
 
-def _device(settings: LanguageModelSettings) -> torch.device:
+def device_of(settings: LanguageModelSettings) -> torch.device:
+    """Where the model is put."""
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(settings.device)

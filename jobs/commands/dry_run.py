@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from features.formats import duration
 from jobs.commands.durations import Estimate, Size, estimates
 from jobs.commands.planned_store import PlannedStore, WouldWork
 from jobs.commands.refreshed_rows import Refreshed, refreshed_rows
+from jobs.commands.step_costs import are_costs_known
 from jobs.preflight import check_inputs
+from jobs.stage_order import NEEDS, require_before
 from jobs.waves import CATALOG
 from pipeline.catalog import Catalog, load_catalog
 from pipeline.config import RunConfig
@@ -20,27 +23,13 @@ from pipeline.errors import CheckError, PartialError
 from pipeline.language_model import loads_at_once
 from pipeline.store import Store
 
-# What each stage is made from, directly.
-NEEDS: dict[str, tuple[str, ...]] = {
-    "build_catalog": (),
-    "train_embeddings": ("build_catalog",),
-    "group_entities": ("train_embeddings",),
-    "generate_knowledge": ("group_entities",),
-    "build_pools": ("group_entities",),
-    "compare_decoding": ("generate_knowledge",),
-    "encode_features": ("generate_knowledge",),
-    "measure_quality": ("encode_features",),
-    "check_ctr": ("encode_features",),
-    "write_report": ("compare_decoding", "measure_quality", "check_ctr"),
-    "export_features": ("encode_features",),
-    "assign_semantic_ids": ("train_embeddings", "encode_features"),
-    "train_recommender": ("assign_semantic_ids",),
-    "align_drafter": ("train_recommender",),
-    "train_retriever": ("train_recommender",),
-    "recommend_items": ("train_recommender", "align_drafter", "train_retriever"),
-}
 _LOAD_TOKENIZERS = ("generate_knowledge", "build_pools", "compare_decoding", "export_drafts")
 _UP_TO_DATE = "up to date"
+_DECODE = ("generate_knowledge", "compare_decoding")
+STEP_COSTS = (
+    "besides, kernels are compiled and the model's step costs measured, once on a machine: about a "
+    "minute for a small model on two cores"
+)
 
 
 def dry_run(config: RunConfig, store: Store, stages: Sequence[str]) -> dict[str, Any]:
@@ -51,18 +40,31 @@ def dry_run(config: RunConfig, store: Store, stages: Sequence[str]) -> dict[str,
     """
     if len(stages) > 1:
         check_inputs(config, "generate_knowledge" in stages)
-    states = list(_states(config, PlannedStore(store), stages))
+    else:
+        require_before(stages[0], config, store)
+    return planned(config, store, stages)
+
+
+def planned(
+    config: RunConfig, store: Store, stages: Sequence[str], waiting: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """As `dry_run`, for whoever has looked at the inputs.
+
+    `waiting` names stages that another run is to be made for first, and that run.
+    """
+    states = list(_states(config, PlannedStore(store), stages, waiting or {}))
     by_stage = {one.stage: one for one in states}
     is_made = "build_catalog" not in by_stage or by_stage["build_catalog"].is_done
     catalog = None if is_made else load_catalog(config.catalog)
     rows = _rows(store, catalog)
     refreshed = _refreshed(config, store, catalog, by_stage.get("generate_knowledge"))
-    expected = estimates(config, _size(config, rows, refreshed))
+    expected = estimates(config, _size(config, rows, refreshed)) if rows else {}
     return {
         "run": config.run,
         "folder": store.files.address,
         "rows": rows,
         "texts": _texts(config, rows) if "generate_knowledge" in by_stage else 0,
+        "measures_step_costs": _measures_step_costs(config, states),
         "refreshed": refreshed._asdict() if refreshed else None,
         "stages": [_record(one, expected.get(one.stage)) for one in states],
         "exit_code": next((one.exit_code for one in states if one.exit_code), 0),
@@ -91,31 +93,46 @@ def lines(told: Mapping[str, Any]) -> Iterator[str]:
     """The same for a terminal."""
     rows = ", ".join(f"{number:,} {name}" for name, number in told["rows"].items())
     texts = f"; {told['texts']:,} texts" if told["texts"] else ""
-    yield f"run {told['run']} in {told['folder']}: {rows}{texts}"
+    yield f"run {told['run']} in {told['folder']}{rows and ': '}{rows}{texts}"
     if refreshed := told["refreshed"]:
         yield (
             f"{refreshed['kept']:,} texts are kept, if model and parameters are the same; to be "
             f"written: {refreshed['changed']:,} that are asked something else or had failed, "
             f"{refreshed['new']:,} new"
         )
-    todo = [stage for stage in told["stages"] if not stage["is_done"]]
     for stage in told["stages"]:
-        time = "" if stage["is_done"] else f"{_duration(stage['seconds']):>12}"
+        time = "" if stage["is_done"] else f"{in_time(stage['seconds']):>12}"
         yield f"  {stage['stage']:<20}{time:<14} {stage['state']}"
+    if told["measures_step_costs"]:
+        yield STEP_COSTS
+    yield in_all(told["stages"])
+
+
+def in_all(stages: Sequence[Mapping[str, Any]]) -> str:
+    """The time of all stages, and what it was learnt from."""
+    todo = [stage for stage in stages if not stage["is_done"]]
     if not todo:
-        yield "nothing to do, and nothing was written"
-        return
+        return "nothing to do, and nothing was written"
     known = [stage["seconds"] for stage in todo if stage["seconds"] is not None]
     bound = "at least " if len(known) < len(todo) else ""
     sources = ", ".join(dict.fromkeys(stage["by"] for stage in todo if stage["by"]))
-    total = f"in all {bound}{_duration(sum(known))}, after {sources}" if known else "time unknown"
-    yield f"{total}; nothing was written"
+    total = f"in all {bound}{in_time(sum(known))}, after {sources}" if known else "time unknown"
+    return f"{total}; nothing was written"
 
 
-def _states(config: RunConfig, store: Store, stages: Sequence[str]) -> Iterator[_State]:
+def in_time(seconds: float | None) -> str:
+    """A duration, or that nobody knows it."""
+    return "unknown" if seconds is None else duration(seconds)
+
+
+def _states(
+    config: RunConfig, store: Store, stages: Sequence[str], waiting: Mapping[str, str]
+) -> Iterator[_State]:
     stale: set[str] = set()
     for stage in stages:
         behind = [need for need in NEEDS.get(stage, ()) if need in stale]
+        if not behind and stage in waiting:
+            behind = [f"run {waiting[stage]}"]
         state = (
             _State(stage, f"after {' and '.join(behind)}")
             if behind
@@ -147,15 +164,21 @@ def _state(config: RunConfig, store: Store, stage: str) -> _State:
     return _State(stage, _UP_TO_DATE, True)
 
 
+def _measures_step_costs(config: RunConfig, states: Sequence[_State]) -> bool:
+    """Whether the engine, before its first row, would measure what a step of this model costs."""
+    is_used = any(one.stage in _DECODE and not one.is_done for one in states)
+    return is_used and not are_costs_known(config)
+
+
 def _rows(store: Store, catalog: Catalog | None) -> dict[str, int]:
     """Users, items and interactions: of the tables just read, or of the run's catalog.
 
-    Raises:
-        DataError: the catalog has not been made.
+    None are known where a measurement has yet to make its catalog.
     """
-    if catalog is None:
-        return {name: store.require(name).num_rows for name in CATALOG}
-    return {name: getattr(catalog, name).num_rows for name in CATALOG}
+    if catalog is not None:
+        return {name: getattr(catalog, name).num_rows for name in CATALOG}
+    made = {name: store.manifest(name) for name in CATALOG}
+    return {name: manifest.num_rows for name, manifest in made.items() if manifest}
 
 
 def _refreshed(
@@ -183,11 +206,3 @@ def _size(config: RunConfig, rows: dict[str, int], refreshed: Refreshed | None) 
         min(compared, written) * config.comparison.repeats,
         rows["interactions"] * len(ctr.models) * ctr.seeds,
     )
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from features.ctr.controls import TEMPLATES, dataset_of
-from features.provenance import is_refresh, wave_datasets
+from features.provenance import wave_datasets
+from jobs.stage_order import MEASURES, WRITES
 from pipeline.config import RunConfig
 from pipeline.errors import UserError
 from pipeline.language_model import model_fingerprint
-from pipeline.runs import open_run, runs_in
+from pipeline.runs import is_refresh, open_run, runs_in
 from pipeline.store import Store
 
 
@@ -107,25 +108,11 @@ def _rates(store: Store, is_by_model: bool) -> list[tuple[str, float]]:
 
 
 _BY_MODEL = ("generate_knowledge", "compare_decoding")
-_DATASETS = {
-    "build_catalog": ["interactions"],
-    "train_embeddings": ["embeddings"],
-    "group_entities": ["groups"],
-    "compare_decoding": ["comparison"],
-    "encode_features": ["features"],
-    "measure_quality": ["quality"],
-    "write_report": ["report"],
-    "assign_semantic_ids": ["semantic_ids"],
-    "train_recommender": ["recommender"],
-    "align_drafter": ["aligned_drafter"],
-    "train_retriever": ["retriever"],
-    "recommend_items": ["recommendations"],
-}
 
 
 def _seconds_of(store: Store) -> dict[str, float]:
     """What stages took from planning to the manifest; after a kill that is the last try only."""
-    names = _DATASETS | {
+    names = {stage: [dataset] for stage, dataset in (WRITES | MEASURES).items()} | {
         "generate_knowledge": [*_waves_of(store), "knowledge"],
         "check_ctr": [*map(dataset_of, TEMPLATES), "fits", "ctr"],
     }

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel
 
+from jobs.stage_order import MEASURES
 from pipeline.mirrored_files import MirroredFiles
 from pipeline.store import Plan, Store
 
@@ -28,9 +29,11 @@ class PlannedStore(Store):
         """As `Store.plan`.
 
         Raises:
-            WouldWork: the dataset is not up to date.
+            WouldWork: the dataset is not up to date, or a measurement.
         """
         plan = super().plan(name, settings, inputs)
+        if name in MEASURES.values():  # what measures does not ask whether it has measured
+            raise WouldWork(f"{name}: measured anew whenever it is asked for")
         if not plan.is_done:
             raise WouldWork(f"{name}: {_why(plan)}")
         return plan

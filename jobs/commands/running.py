@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ import typer
 from jobs import cli
 from jobs.commands.options import Asked, as_facts, print_json
 from jobs.commands.outcome import outcome
+from jobs.stage_order import require_before
 from pipeline.config import RunConfig
 from pipeline.store import Store
 
@@ -34,7 +36,8 @@ def run_job(command: str, module: str, on: Asked, as_json: bool) -> NoReturn:
         stores.append(store)
         return import_module(f"jobs.{module}").run(config, store)
 
-    run_work(command, lambda: cli.execute(job, *on), as_json, stores)
+    before = partial(require_before, module)
+    run_work(command, lambda: cli.execute(job, *on, before=before), as_json, stores)
 
 
 def run_work(

@@ -130,7 +130,7 @@ COMMANDS = (
         "assign_semantic_ids",
         LISTS,
         "Items as sequences of codes, from their texts and embeddings, with a health report.",
-        "laser semantic-ids --set semantic_ids.method=rq_vae",
+        "laser semantic-ids --set semantic_ids.quantizer=rq_vae",
         GENERATIVE,
     ),
     Command(

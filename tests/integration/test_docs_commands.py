@@ -34,7 +34,7 @@ SMALLER = {  # a random model of byte-level tokens, and less of everything
 }
 # By the tokenizer of another model, by a clock, or shown of a run that is not done.
 VARIES = re.compile(
-    r"longest of|^in all|^\s*\w+_\w+\s+\d+ (s|min)\s|^jobs.run_all"
+    r"longest of|^in all|^\s*\w+_\w+\s+[\d.]+ (s|min)\s|^jobs.run_all"
     r"|is writing it|\d{4}-\d\d-\d\dT\d\d|^comparison -|^last line"
 )
 

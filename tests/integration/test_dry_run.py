@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from jobs import build_catalog, group_entities, run_all, train_embeddings
 from jobs.command_line import app
 from jobs.commands import durations
+from jobs.commands.dry_run import lines
 from jobs.commands.stages import COMMANDS
+from jobs.commands.step_costs import are_costs_known
 from jobs.run_all import STAGES
 from pipeline.config_file import load_config
 
@@ -162,3 +164,57 @@ def test_the_model_is_read_once_however_many_runs_there_are(config_file, done, m
     assert durations.estimates(config, size)["generate_knowledge"].source.startswith("run ")
     shutil.rmtree(copy)
     assert len(read) == 1
+
+
+def test_step_costs_are_told_of_until_a_run_has_measured_them(config_file, done):
+    assert are_costs_known(load_config(config_file))
+    other = load_config(config_file, ["engine.batch_rows=5"])
+    assert not are_costs_known(other)
+    facts, _ = told(config_file, "--set", "run=never", "--set", "engine.batch_rows=5")
+    assert facts["measures_step_costs"]
+    assert any("step costs measured" in line for line in lines(facts))
+    assert not told(config_file, "--set", "run=never")[0]["measures_step_costs"]
+    assert not told(config_file)[0]["measures_step_costs"]  # nothing is to be decoded
+
+
+def test_durations_are_told_as_the_report_tells_them(config_file, done):
+    facts, _ = told(config_file, "--set", "run=never")
+    by_stage = {one["stage"]: one for one in facts["stages"]}
+    by_stage["generate_knowledge"]["seconds"] = 4000.0
+    assert any("1 h 06 min" in line for line in lines(facts) if "generate_knowledge" in line)
+
+
+AUC = ("--set", "run=check", "--set", "auc.protocols=[per_user_prefix]")
+AUC = (*AUC, "--set", "auc.sliced={}", "--set", "auc.frameworks={kar: 12}")
+
+
+def test_the_check_of_frameworks_tells_each_of_its_runs(config_file, done):
+    """The strict run is not made, so the relaxed one cannot be compared with it yet."""
+    before = files_in(done.root)
+    words = ["auc", "--config", str(config_file), "--dry-run", *AUC]
+    answer = CliRunner().invoke(app, [*words, "--json"])
+    assert answer.exit_code == 0, answer.output
+    facts = json.loads(answer.stdout)
+    strict, relaxed = facts["runs"]
+    assert (strict["run"], relaxed["run"]) == (
+        "check-per_user_prefix-kar-strict",
+        "check-per_user_prefix-kar-relaxed",
+    )
+    assert facts["texts"] == strict["texts"] + relaxed["texts"] == 158
+    assert not any(stage["is_done"] for run in facts["runs"] for stage in run["stages"])
+    assert not (done.root.parent / strict["run"]).exists()
+    printed = CliRunner().invoke(app, words).stdout
+    assert "2 runs, 158 texts" in printed
+    assert "build_catalog: users: not made yet" in printed
+    assert "nothing was written" in printed
+    wrong = CliRunner().invoke(app, [*words, "--set", "encoder.path=/nowhere"])
+    assert wrong.exit_code == 3
+    assert files_in(done.root) == before
+
+
+def test_a_measurement_that_was_made_is_not_made_in_a_dry_run(config_file):
+    words = ["bench", "decoding", "--config", str(config_file), "--dry-run", "--json"]
+    answer = CliRunner().invoke(app, [*words, "--set", "run=measures"])
+    assert answer.exit_code == 0, answer.output
+    (stage,) = json.loads(answer.stdout)["stages"]
+    assert stage["state"] == "users: not made yet"

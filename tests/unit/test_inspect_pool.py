@@ -125,7 +125,12 @@ def test_an_unknown_group_is_refused_with_the_known_ones(pools, arguments, capsy
 
 
 def test_a_run_without_pools_says_what_to_run(arguments, tmp_path, capsys):
-    (tmp_path / "artifacts" / "r").mkdir(parents=True)
+    store = Store(tmp_path / "artifacts" / "r")
+    store.plan("interactions", {}).write_json("x.json", {}, 3)
+    assert inspect_pool.main(arguments) == 3
+    assert "run `laser embed` and `laser group` first" in capsys.readouterr().err
+    for name in ("embeddings", "groups"):
+        store.plan(name, {}).write_json("x.json", {}, 3)
     assert inspect_pool.main(arguments) == 3
     assert "has no pools; run `laser generate`" in capsys.readouterr().err
 
