@@ -4,21 +4,25 @@ Exit codes: see `jobs.cli`. Output for machines goes to stdout, the log to stder
 folder.
 """
 
+import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from jobs.commands import measuring, starting, viewing
+from jobs.commands import measuring, starting, switches, viewing
+from jobs.commands.completion import complete_run
 from jobs.commands.measuring import MEASURING
 from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
 from jobs.commands.running import run_job, show_dry_run
 from jobs.commands.stages import COMMANDS, LISTS, MAIN, OTHERS, STAGES, Command, stages_of
 from jobs.commands.viewing import LOOKING
+from jobs.output import reader_may_leave
 
 app = typer.Typer(
     name="laser",
+    cls=switches.Group,
     epilog="First: laser run (the demo), or laser init TABLES (your own catalog).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -71,8 +75,18 @@ def _register(command: Command) -> None:
     epilog="Example: laser refresh --config conf/bookshop.yaml --previous monday --run tuesday",
 )
 def refresh(
-    previous: Annotated[str, typer.Option(help="Run to go on from; it stays as it is.")],
-    run: Annotated[str, typer.Option(help="Name of the new run.")],
+    previous: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Run to go on from; it stays as it is.",
+            autocompletion=complete_run,
+        ),
+    ],
+    run: Annotated[
+        str,
+        typer.Option(metavar="RUN", help="Name of the new run.", autocompletion=complete_run),
+    ],
     config: Config = Path("conf/demo.yaml"),
     settings: Settings = None,
     limit: Limit = None,
@@ -106,6 +120,8 @@ for _command in COMMANDS:
     _register(_command)
 for _part in (starting, viewing, measuring):
     app.registered_commands += _part.app.registered_commands
+for _info in app.registered_commands:
+    _info.cls = switches.Command
 _PANELS = [MAIN, LOOKING, STAGES, LISTS, OTHERS, MEASURING]
 app.registered_commands.sort(  # the first is what most people look for
     key=lambda info: (_PANELS.index(str(info.rich_help_panel)), info.name != "run")
@@ -114,7 +130,10 @@ app.registered_commands.sort(  # the first is what most people look for
 
 def main() -> None:
     """Entry point of the package."""
-    app()
+    if "_LASER_COMPLETE" in os.environ:  # a shell takes every line for an answer, folded or not
+        os.environ["COLUMNS"] = "10000"
+    with reader_may_leave():  # `laser schema | head -1` is no failure
+        app()
 
 
 if __name__ == "__main__":

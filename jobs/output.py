@@ -37,6 +37,13 @@ class _Patient(io.TextIOBase):
     def fileno(self) -> int:
         return self._stream.fileno()
 
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._stream.encoding
+
     @contextmanager
     def _dropping(self) -> Iterator[None]:
         try:

@@ -10,7 +10,8 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -36,6 +37,37 @@ def dotted_keys(config: type[BaseModel], prefix: str = "") -> dict[str, str]:
         else:
             found |= dotted_keys(section, f"{prefix}{name}.")
     return found
+
+
+def values_of(config: type[BaseModel], key: str) -> list[str]:
+    """What a setting may be, as it is written in YAML, where that can be listed; else nothing."""
+    *sections, name = key.split(".")
+    for section in sections:
+        field = config.model_fields.get(section)
+        inner = section_in(field.annotation) if field else None
+        if inner is None:
+            return []
+        config = inner
+    field = config.model_fields.get(name)
+    return list(_values(field.annotation)) if field else []
+
+
+def _values(annotation: Any) -> Iterator[str]:
+    """Of names, switches and `auto`; of a list each by itself."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if annotation is bool:
+        yield from ("true", "false")
+    elif annotation is NoneType:
+        yield "null"
+    elif origin is Literal:
+        yield from map(str, inner)
+    elif origin is list:
+        yield from (f"[{value}]" for value in _values(inner[0]))
+    elif origin is Annotated:
+        yield from _values(inner[0])
+    elif origin in (Union, UnionType):
+        for one in inner:
+            yield from _values(one)
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:

@@ -1,12 +1,16 @@
 """The commands that measure the program itself: none makes a feature."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from jobs.commands.options import AsJson, Config, DryRun, Limit, Settings, asked
-from jobs.commands.running import run_job, run_work, show_dry_run
+from jobs.commands.completion import complete_config
+from jobs.commands.options import AsJson, Asked, Config, DryRun, Limit, Settings, asked
+from jobs.commands.running import Told, look, run_job, run_work, show_dry_run
+from pipeline.config import RunConfig
+from pipeline.store import Store
 
 app = typer.Typer()
 
@@ -23,7 +27,14 @@ _MODULES = {
 }
 What = Literal["decoding", "refresh", "fan-out", "generative", "scale", "drafts", "sources"]
 _OWN = Annotated[
-    Path | None, typer.Option("--config", "-c", help="Config; each measurement has its own.")
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Config; each measurement has its own.",
+        autocompletion=complete_config,
+    ),
 ]
 
 
@@ -52,10 +63,20 @@ def auc(
     config: Config = Path("conf/auc.yaml"),
     settings: Settings = None,
     limit: Limit = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """What knowledge is worth, framework by framework, on all of MovieLens-100K (hours)."""
     on = asked(config, settings, limit, as_json)
+    if dry_run:
+        look(partial(_dry_auc, on), on, as_json, must_exist=False)
     from jobs.check_auc import check
 
     run_work("auc", lambda: check(*on), as_json)
+
+
+def _dry_auc(on: Asked, config: RunConfig, store: Store) -> Told:
+    from jobs.commands import dry_auc
+
+    facts = dry_auc.dry_run(config, store, *on)
+    return facts, dry_auc.lines(facts), facts["exit_code"]

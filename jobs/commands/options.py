@@ -1,43 +1,33 @@
-"""The options that commands share, and what a shell completes them to."""
+"""The options that commands share, and what is asked for by them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
 from jobs.cli import Ended, located, read_config, refused
-from pipeline.config import RunConfig
-from pipeline.config_schema import dotted_keys
+from jobs.commands.completion import complete_config, complete_setting
 from pipeline.errors import UserError
-
-CONFIGS = Path("conf")
-
-
-def complete_config(incomplete: str) -> Iterator[str]:
-    """Configs beside the demo's."""
-    yield from (path for path in map(str, CONFIGS.glob("*.yaml")) if path.startswith(incomplete))
-
-
-def complete_setting(incomplete: str) -> Iterator[tuple[str, str]]:
-    """Dotted keys with what each means."""
-    for key, meaning in dotted_keys(RunConfig).items():
-        if key.startswith(incomplete):
-            yield f"{key}=", meaning
-
 
 Config = Annotated[
     Path,
-    typer.Option("--config", "-c", help="Config of the run.", autocompletion=complete_config),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Config of the run.",
+        autocompletion=complete_config,
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         "-s",
-        metavar="SECTION.KEY=VALUE",
-        help="A setting instead of the config's; may be given several times.",
+        metavar="KEY=VALUE",
+        help="A setting (section.key) instead of the config's; may be given several times.",
         autocompletion=complete_setting,
     ),
 ]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from jobs.commands.options import refuse
+from jobs.commands.options import AsJson, print_json, refuse
 from jobs.commands.viewing import LOOKING
 from pipeline.errors import UserError
 
@@ -21,22 +21,27 @@ _TABLE = "File, folder of Parquet files, or URI"
 )
 def init(
     tables: Annotated[
-        list[str] | None, typer.Argument(help=f"Tables, in any order. {_TABLE}.")
+        list[str] | None,
+        typer.Argument(metavar="TABLE", help=f"Tables, in any order. {_TABLE}."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Config to write.")] = Path(
-        "conf/own.yaml"
-    ),
-    run: Annotated[str | None, typer.Option(help="Name of the run; else the config's.")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Config to write.")
+    ] = Path("conf/own.yaml"),
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Name of the run; else the config's.")
+    ] = None,
     users: Annotated[
-        str | None, typer.Option(help="The table of users, if it is not seen.")
+        str | None, typer.Option(metavar="TABLE", help="The table of users, if it is not seen.")
     ] = None,
     items: Annotated[
-        str | None, typer.Option(help="The table of items, if it is not seen.")
+        str | None, typer.Option(metavar="TABLE", help="The table of items, if it is not seen.")
     ] = None,
     interactions: Annotated[
-        str | None, typer.Option(help="The table of interactions, if it is not seen.")
+        str | None,
+        typer.Option(metavar="TABLE", help="The table of interactions, if it is not seen."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the config.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a commented config by looking at tables: which is which, keys, times, attributes."""
     from jobs import init_config
@@ -45,8 +50,13 @@ def init(
     try:
         proposal = init_config.init(tables or [], output, run=run, overwrite=force, **named)
     except UserError as error:
-        refuse(error)
+        refuse(error, as_json)
+    if as_json:
+        return print_json(
+            {"exit_code": 0, "error": None, "config": str(output), "doubts": proposal.doubts}
+        )
     typer.echo(f"{output} is written; every line says what it was taken from")
     for doubt in proposal.doubts:
         typer.echo(f"  check: {doubt}")
     typer.echo(f"next: laser validate --config {output}")
+    return None

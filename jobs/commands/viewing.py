@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from jobs.commands.completion import complete_entity, complete_group
 from jobs.commands.options import AsJson, Config, Limit, Settings, asked, print_json, refuse
 from jobs.commands.running import Told, look, run_job
 from pipeline.config import RunConfig
@@ -47,20 +48,43 @@ def status(
 def inspect(
     config: Config = Path("conf/demo.yaml"),
     settings: Settings = None,
-    group: Annotated[str | None, typer.Option(help="Group to show; else the largest one.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Group to show; else the largest one.",
+            autocompletion=complete_group,
+        ),
+    ] = None,
     text: Annotated[
-        str | None, typer.Option(help="What a row has written so far; its drafts are shown.")
+        str | None,
+        typer.Option(metavar="TEXT", help="What a row has written so far; its drafts are shown."),
+    ] = None,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of pools a user or item, as user/42: its prompt, text and vector.",
+            metavar="KIND/ID",
+            autocompletion=complete_entity,
+        ),
     ] = None,
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """What the latest pools hold, and what they would draft."""
+    """What the latest pools hold and would draft, or what a run knows of one user or item."""
 
     def view(config: RunConfig, store: Store) -> Told:
-        from jobs.inspect_pool import facts_of, lines
+        if entity is not None:
+            from jobs import inspect_entity
 
-        facts = facts_of(config, store, group, text)
-        return facts, lines(facts), 0
+            if group is not None or text is not None:
+                raise ConfigError("--entity shows one entity; leave out --group and --text")
+            facts = inspect_entity.facts_of(config, store, entity)
+            return facts, inspect_entity.lines(facts), 0
+        from jobs import inspect_pool
+
+        facts = inspect_pool.facts_of(config, store, group, text)
+        return facts, inspect_pool.lines(facts), 0
 
     look(view, asked(config, settings, limit, as_json), as_json)
 
@@ -85,7 +109,7 @@ def validate(
 
 @app.command(
     rich_help_panel=LOOKING,
-    epilog="Example: laser plan --set plan.model=llama-3-8b --set plan.accelerator=h100",
+    epilog="Example: laser plan --set plan.model=qwen2.5-7b --set plan.accelerator=a100-80",
 )
 def plan(
     config: Config = Path("conf/plan.yaml"),
@@ -112,7 +136,9 @@ def _forecast(config: RunConfig, store: Store) -> Told:
 
 @app.command(rich_help_panel=LOOKING, epilog="Example: laser schema --output conf/schema.json")
 def schema(
-    output: Annotated[Path | None, typer.Option(help="File to write; else stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write; else stdout.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """JSON Schema of a config file, by which an editor completes and checks it."""

@@ -1,7 +1,10 @@
 """`laser`: every command has words and an example, and hands on what it was given."""
 
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,9 +16,10 @@ from typer.testing import CliRunner
 from jobs import cli
 from jobs.command_line import app
 from jobs.commands import running
-from jobs.commands.options import asked, complete_config, complete_setting
+from jobs.commands.options import asked
 from jobs.commands.planned_store import PlannedStore, WouldWork
 from jobs.commands.stages import COMMANDS
+from pipeline.config_file import load_config
 from pipeline.errors import CheckError
 from pipeline.schemas import MADE_BY, SCHEMAS
 from pipeline.store import Store
@@ -61,6 +65,7 @@ def job(monkeypatch):
                 raise calls.error
 
     monkeypatch.setattr(running, "import_module", lambda name: Module)
+    monkeypatch.setattr(running, "require_before", lambda *_: None)
     return calls
 
 
@@ -155,8 +160,49 @@ def test_whatever_is_refused_json_says_so(config, words):
     assert told["error"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--json", "--dryrun"),
+        ("run", "--limit", "x", "--json"),
+        ("refresh", "--json"),
+        ("bench", "nothing", "--json"),
+        ("init", "--json"),
+        ("init", "none.csv", "two.csv", "--json"),
+    ],
+)
+def test_wrong_words_are_told_as_json_too(words):
+    done = called(*words)
+    told = json.loads(done.stdout)
+    assert done.exit_code == told["exit_code"] != 0
+    assert told["error"]
+    assert called(*(word for word in words if word != "--json")).stdout == ""
+
+
+def test_a_config_is_proposed_as_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tables = [ROOT / f"tests/bookshop/{name}.csv" for name in ("readers", "books", "ratings")]
+    done = called("init", *tables, "--output", "own.yaml", "--json")
+    told = json.loads(done.stdout)
+    assert (told["exit_code"], told["config"]) == (0, "own.yaml")
+    assert isinstance(told["doubts"], list)
+    assert Path("own.yaml").is_file()
+
+
+@pytest.mark.parametrize("words", [["schema"], ["--help"], ["run", "--help"]])
+def test_whoever_reads_may_leave_before_the_end_of_any_answer(words):
+    program = "import sys; sys.argv[0] = 'laser'; from jobs.command_line import main; main()"
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=ROOT, stdout=writes, stderr=subprocess.PIPE
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_what_nobody_foresaw_is_told_as_json_too(config, monkeypatch):
-    def boom(*_):
+    def boom(*_, **__):
         raise RuntimeError("odd")
 
     monkeypatch.setattr(cli, "execute", boom)
@@ -176,6 +222,9 @@ def test_a_store_that_is_only_looked_at_cannot_be_written(tmp_path):
         planned.plan("y", {})
     with pytest.raises(WouldWork, match="x: is full of errors"):
         planned.set_aside("x", "is full of errors")
+    store.plan("benchmark", {}).write_json("x.json", {}, 1)
+    with pytest.raises(WouldWork, match="benchmark: measured anew"):
+        planned.plan("benchmark", {})
     for work in (
         lambda: planned.files.write("a", b""),
         lambda: planned.files.remove(tmp_path / "r/x/x.json"),
@@ -188,6 +237,29 @@ def test_a_store_that_is_only_looked_at_cannot_be_written(tmp_path):
 
 def test_logging_to_others_has_no_dry_run(config):
     assert called("log", "--config", config, "--dry-run").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",), ("--json",)])
+def test_a_stage_of_an_empty_run_names_all_that_comes_first(config, words):
+    done = called("check", "--config", config, *words)
+    assert done.exit_code == 3
+    for part in ("`laser catalog`, `laser embed`, `laser group`", "`laser run` does all of that"):
+        assert part in done.stderr
+    assert not (config.parent / "artifacts").exists()
+
+
+@pytest.mark.parametrize("name", sorted(COMMAND.commands))
+def test_help_shows_no_types_of_python(name):
+    shown = called(name, "--help").stdout
+    assert not re.search(r"<(bool|str|path|int|list.*)>", shown)
+
+
+@pytest.mark.parametrize("name", sorted(COMMAND.commands))
+def test_examples_set_what_can_be_set(name):
+    words = shlex.split(COMMAND.commands[name].epilog.removeprefix("Example: laser "))
+    given = COMMAND.commands[name].make_context(name, words[1:]).params
+    config = ROOT / (given.get("config") or "conf/bench.yaml")
+    load_config(config if config.exists() else ROOT / "conf/demo.yaml", given.get("settings") or [])
 
 
 def test_status_of_no_run_names_those_that_are(config):
@@ -203,14 +275,6 @@ def test_the_schema_can_be_kept_in_a_file(tmp_path):
     assert called("schema", "--output", tmp_path / "s.json", "--force").exit_code == 0
     assert called("schema", "--output", tmp_path / "no/s.json").exit_code == 2
     assert json.loads((tmp_path / "s.json").read_text())["properties"]["run"]
-
-
-def test_shells_complete_configs_and_settings(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert "conf/demo.yaml" in list(complete_config("conf/d"))
-    found = dict(complete_setting("catalog.positive"))
-    assert list(found) == ["catalog.positive_rating="]
-    assert "label = rating >= positive_rating" in found["catalog.positive_rating="]
 
 
 def test_a_config_without_limit_is_taken_as_it_is(config):

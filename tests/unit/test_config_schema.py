@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipeline.config import RunConfig
-from pipeline.config_schema import dotted_keys, json_schema, meanings
+from pipeline.config_schema import dotted_keys, json_schema, meanings, values_of
 from pipeline.settings import Settings
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "conf").glob("*.yaml"))
@@ -47,6 +47,23 @@ def test_keys_are_dotted_down_to_values():
     assert list(keys) == ["inner.first", "inner.second", "inner.third", "inner.fourth"]
     assert keys["inner.fourth"] == ""
     assert "generation.relaxed.top_k" in dotted_keys(RunConfig)
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("generation.rule", ["strict", "relaxed", "sampled"]),
+        ("groups.user_groups", ["auto"]),
+        ("catalog.positive_rating", ["null"]),
+        ("drafts.sources", ["[previous]", "[own]", "[group]", "[global]"]),
+        ("seed", []),
+        ("generation", []),
+        ("generation.relaxed.nothing", []),
+        ("nothing.at.all", []),
+    ],
+)
+def test_values_are_those_that_can_be_listed(key, values):
+    assert values_of(RunConfig, key) == values
 
 
 def test_descriptions_stand_at_their_settings():
