@@ -38,7 +38,7 @@ class _Patient(io.TextIOBase):
         return self._stream.fileno()
 
     def isatty(self) -> bool:
-        return self._stream.isatty()
+        return not self._stream.closed and self._stream.isatty()
 
     @property
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

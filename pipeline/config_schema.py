@@ -7,9 +7,10 @@ comments become the schema's descriptions.
 import ast
 import inspect
 import io
-import textwrap
+import sys
 import tokenize
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -89,21 +90,27 @@ def _sections(config: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 def meanings(section: type[BaseModel]) -> Mapping[str, str]:
     """The comment of each setting of a section: in its line, or in the lines above it."""
-    source = textwrap.dedent(inspect.getsource(section))
-    comments = {
-        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    (body,) = ast.parse(source).body
-    assert isinstance(body, ast.ClassDef)
+    comments, classes = _read(section.__module__)
     found = {}
-    for node in body.body:
+    for node in classes[section.__name__].body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             said = [*_above(comments, node.lineno), *_inside(comments, node)]
             if said:
                 found[node.target.id] = " ".join(said)
     return found
+
+
+@cache  # a shell waits for all sections; to read a file once for each of them takes too long
+def _read(module: str) -> tuple[dict[int, tuple[str, bool]], dict[str, ast.ClassDef]]:
+    """Comments by line, each with whether it fills its line; and classes by name."""
+    source = inspect.getsource(sys.modules[module])
+    comments = {
+        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    return comments, classes
 
 
 def _above(comments: Mapping[int, tuple[str, bool]], line: int) -> list[str]:

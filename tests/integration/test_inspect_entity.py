@@ -77,7 +77,7 @@ def test_a_prompt_that_would_be_another_now_is_not_passed_off_as_the_one_asked(
 @pytest.mark.parametrize(
     ("entity", "words", "code", "said"),
     [
-        ("user/r9999", (), 3, "has no text of user 'r9999'; the nearest of 40 ids are "),
+        ("user/r0099", (), 3, "has no text of user 'r0099'; the nearest of 40 ids are "),
         ("user/~", (), 3, "none of 40 ids is like it: "),
         ("planet/1", (), 2, "--entity takes user/ID or item/ID, got 'planet/1'"),
         ("user/", (), 2, "--entity takes user/ID or item/ID"),

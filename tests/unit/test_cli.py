@@ -151,3 +151,21 @@ def test_a_refresh_of_nothing_leaves_no_folder_behind(config, capsys):
     assert cli.main(lambda c, s: None, None, arguments) == 3
     assert "there are: none" in capsys.readouterr().err
     assert not (config.parent / "artifacts").exists()
+
+
+def test_a_job_by_itself_takes_the_same_short_options_as_a_command(config):
+    seen = []
+    words = ["-c", str(config), "-s", "seed=3"]
+    assert cli.main(lambda c, s: seen.append(c.seed), None, words) == 0
+    assert seen == [3]
+    with pytest.raises(SystemExit):  # as there, no half of a name
+        cli.main(lambda c, s: None, None, ["--conf", str(config)])
+
+
+def test_what_is_refused_beforehand_leaves_no_folder(config, capsys):
+    def refuse(_, __):
+        raise DataError("too early")
+
+    assert cli.execute(lambda c, s: None, config, before=refuse).code == 3
+    assert "too early" in capsys.readouterr().err
+    assert not (config.parent / "artifacts").exists()
