@@ -112,7 +112,10 @@ def log(
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Headline, config and report to MLflow; `laser run` does it last where it is configured."""
+    """Headline, config and report to MLflow; `laser run` does it last where it is configured.
+
+    There is no dry run: nothing is made here, and a report is told once.
+    """
     run_job("log", "log_run", asked(config, settings, limit, as_json), as_json)
 
 
