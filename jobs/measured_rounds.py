@@ -84,7 +84,7 @@ def measure(
     wanted = [(repeat, kind) for repeat in range(repeats) for kind in requests]
     missing = [one for one in wanted if one not in rounds]
     log.info(
-        "comparison: %d rounds of %d rows to measure, %d rounds stored already",
+        "comparison: %d rounds of %d rows to measure, %d stored already",
         *(len(missing), max(map(len, requests.values())), len(wanted) - len(missing)),
     )
     if missing:  # else it was killed when all was measured, and needs no engine any more

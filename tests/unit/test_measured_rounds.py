@@ -92,7 +92,7 @@ def test_a_killed_comparison_measures_only_the_rounds_that_are_missing(store, re
     ]
     with caplog.at_level(logging.INFO):
         outcomes = measure(arms_of(again), requests, 2, rounds)
-    assert "2 rounds of 2 rows to measure, 2 rounds stored already" in caplog.text
+    assert "2 rounds of 2 rows to measure, 2 stored already" in caplog.text
     # A whole round again, in the order of its repeat: arms are compared within one.
     assert [name for name, _ in again] == [RELAXED, *ARMS[:3]] * 2
     assert {key: len(found) for key, found in outcomes.items()} == {
