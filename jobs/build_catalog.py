@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from features.formats import count, percent
 from jobs import cli
+from jobs.unread_titles import unread_titles
 from pipeline.catalog import LEFT_OUT, Catalog, load_catalog
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config import RunConfig
@@ -58,6 +59,8 @@ def run(config: RunConfig, store: Store) -> None:
     facts[LEFT_OUT] = [one._asdict() for one in catalog.left_out]  # said in the log as they were
     for plan in missing:
         plan.write(getattr(catalog, plan.name), facts if plan.name == "interactions" else None)
+    if unread := unread_titles(catalog.items["title"], config.language_model):
+        log.warning("%s", unread)
     if config.catalog.positive_rating is not None:  # else the check is left out
         _warn_of_lone_labels(catalog.interactions)
 

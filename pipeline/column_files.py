@@ -11,7 +11,18 @@ import pyarrow.parquet as pq
 
 from pipeline.encodings import by_iconv
 from pipeline.errors import DataError
-from pipeline.open_quotes import count_lines, find_open_quote
+from pipeline.foreign_files import (
+    LOOKED_AT,
+    is_mostly_utf8,
+    looks_like_text,
+    not_utf8,
+    require_table,
+    require_utf8_header,
+)
+from pipeline.open_quotes import find_open_quote
+from pipeline.row_widths import ODD_WIDTH, OddRows
+from pipeline.text_marks import count_lines
+from pipeline.text_reader import TextReader, open_text
 
 _COMMA = pacsv.ParseOptions(newlines_in_values=True)
 _TAB = pacsv.ParseOptions(delimiter="\t", quote_char=False)
@@ -40,16 +51,41 @@ def read_columns(
     file is called, unless that says Parquet.
 
     Raises:
+        DataError: the file cannot be read, lacks a column, or has rows of another width.
+    """
+    table, odd = read_rows(file, remedies, name, remedy, separator)
+    if odd:
+        rows = f"{odd.count:,} of {table.num_rows + odd.count:,} rows"
+        raise DataError(f"{name}: {rows} {ODD_WIDTH} ({odd.examples}); {remedy}")
+    return table
+
+
+def read_rows(
+    file: Path,
+    remedies: Mapping[str, str],
+    name: str,
+    remedy: str,
+    separator: str | None = None,
+) -> tuple[pa.Table, OddRows | None]:
+    """As `read_columns`, without the rows of another width, and what there is of these.
+
+    Raises:
         DataError: the file cannot be read, or lacks a column.
     """
     where = f"{name}: {file}"
     options = text_format(file, separator)
+    require_table(file, where, is_text=options is not None)
     if options:
         return _read_text(file, options, remedies, where, remedy)
+    if looks_like_text(file):
+        raise DataError(
+            f"{where} is text, not Parquet; say what stands between its columns, as `separator: "
+            '","` beside its path, or call it .csv'
+        )
     try:
         with pq.ParquetFile(file) as parquet:
             require_columns(remedies, parquet.schema_arrow.names, where)
-            return parquet.read(columns=list(remedies))
+            return parquet.read(columns=list(remedies)), None
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{where} cannot be read as Parquet ({error}); {remedy}") from error
 
@@ -64,40 +100,46 @@ def text_format(file: Path, separator: str | None = None) -> pacsv.ParseOptions 
 
 def _read_text(
     file: Path, options: pacsv.ParseOptions, remedies: Mapping[str, str], where: str, remedy: str
-) -> pa.Table:
+) -> tuple[pa.Table, OddRows | None]:
     there: list[str] = []
     try:
-        header = _any_rows(options)
-        with open_text(file) as stream, pacsv.open_csv(stream, parse_options=header) as reader:
-            there = names_of(reader.schema, where)
+        with open_text(file) as stream:
+            start = stream.read(LOOKED_AT)
+        require_utf8_header(start, file, where)
+        reader = TextReader(file, options)
+        there = names_of(reader.schema(), where)
         _require_separator(remedies, there, options.delimiter, where)
         require_columns(remedies, there, where)
-        with open_text(file) as stream:
-            convert = as_strings(list(remedies))
-            table = pacsv.read_csv(stream, parse_options=options, convert_options=convert)
-        if options.quote_char and _has_more_lines(file, table.num_rows + 1):
+        table = reader.table(list(remedies))
+        if options.quote_char and _has_more_lines(file, table.num_rows + reader.skipped + 1):
             _require_closed_quotes(file, options.delimiter, len(there), where)
+        if not is_mostly_utf8(start) and not all(map(_is_utf8_column, table.columns)):
+            raise not_utf8(start, file, where)
+        return table, odd_rows_of(file, reader.skipped, options, len(there))
     except (pa.ArrowInvalid, OSError) as error:
         if there and options.quote_char:
             with suppress(OSError):  # of a file that is cut, `error` tells already
                 _require_closed_quotes(file, options.delimiter, len(there), where)
         raise DataError(f"{where} cannot be read as a text table ({error}); {remedy}") from error
-    return table
 
 
-def open_text(file: Path) -> pa.NativeFile:
-    """The bytes of a text table, unpacked."""
-    return pa.input_stream(file, compression="gzip" if file.suffix.lower() == ".gz" else None)
+def odd_rows_of(
+    file: Path, count: int, options: pacsv.ParseOptions, columns: int
+) -> OddRows | None:
+    """Where the `count` rows of another width are; None if there are none."""
+    if not count:
+        return None
+    with open_text(file) as stream:
+        is_quoted = bool(options.quote_char)
+        return OddRows.of(file, count, stream, options.delimiter, columns, is_quoted)
 
 
-def _any_rows(options: pacsv.ParseOptions) -> pacsv.ParseOptions:
-    """The same for who wants the header alone: rows of another width are judged later."""
-    return pacsv.ParseOptions(
-        delimiter=options.delimiter,
-        quote_char=options.quote_char,
-        newlines_in_values=options.newlines_in_values,
-        invalid_row_handler=lambda _: "skip",
-    )
+def _is_utf8_column(column: pa.ChunkedArray) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def names_of(schema: pa.Schema, where: str) -> list[str]:
@@ -124,8 +166,6 @@ def _require_separator(
     """
     if len(there) != 1:
         return
-    if "\0" in there[0]:
-        raise DataError(f"{where} is not UTF-8; {by_iconv(there[0].encode('latin-1', 'replace'))}")
     for other in SEPARATORS:
         if other != separator and other in there[0] and there[0] not in remedies:
             raise DataError(
@@ -147,15 +187,6 @@ def _require_closed_quotes(file: Path, delimiter: str, columns: int, where: str)
             f"{where}, {problem}; close the quote, or write it as two inside a quoted cell, or "
             "store the table as Parquet if the cell is right"
         )
-
-
-def as_strings(columns: Sequence[str]) -> pacsv.ConvertOptions:
-    """These columns and no others, none of them guessed at."""
-    return pacsv.ConvertOptions(
-        include_columns=columns,
-        column_types=dict.fromkeys(columns, pa.string()),
-        check_utf8=False,  # a broken title is no reason to refuse a catalog; see `columns`
-    )
 
 
 def require_columns(remedies: Mapping[str, str], there: Sequence[str], where: str) -> None:

@@ -34,6 +34,54 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     Raises:
         ConfigError: the file, a key or a value is unusable; all problems are listed.
     """
+    overrides = list(overrides)
+    tree = _tree(path, overrides)
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(without_secrets(_complaint(path, error, overrides))) from None
+
+
+def usable_config(path: Path, overrides: Iterable[str] = ()) -> tuple[RunConfig, set[str]] | None:
+    """A config without the keys that are wrong, and these, as `section.key`.
+
+    For who wants to look at the rest of what a run needs; None if nothing can be made of it.
+    """
+    try:
+        tree = _tree(path, list(overrides))
+    except ConfigError:
+        return None
+    places = _wrong_places(tree)
+    for place in places:
+        _remove(tree, place)
+    try:
+        return RunConfig.model_validate(tree), {".".join(map(str, place)) for place in places}
+    except ValidationError:
+        return None
+
+
+def _wrong_places(tree: Mapping[str, Any]) -> list[tuple[int | str, ...]]:
+    try:
+        RunConfig.model_validate(tree)
+    except ValidationError as error:
+        return [problem["loc"] for problem in error.errors()]
+    return []
+
+
+def _remove(tree: dict[str, Any], place: Sequence[int | str]) -> None:
+    node: Any = tree
+    for key in place[:-1]:
+        node = node.get(key) if isinstance(node, dict) else None
+    if place and isinstance(node, dict):
+        node.pop(place[-1], None)
+
+
+def _tree(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """What a file and overrides say, not judged.
+
+    Raises:
+        ConfigError: the file, or an override, is no YAML that could be a config.
+    """
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
@@ -42,13 +90,9 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(without_secrets(f"{path} is not valid YAML: {error}")) from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
-    overrides = list(overrides)
     for override in overrides:
         _apply_override(tree, override)
-    try:
-        return RunConfig.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(without_secrets(_complaint(path, error, overrides))) from None
+    return tree
 
 
 def _complaint(path: Path, error: ValidationError, overrides: Sequence[str]) -> str:

@@ -33,9 +33,12 @@ class DataError(UserError):
 class UnusableCatalog(DataError):
     """Tables were read, and hold rows that no run can use."""
 
-    def __init__(self, message: str, found: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message: str, found: Sequence[str] = (), examples: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
-        self.found = list(found)  # each kind of such rows with its count, without examples
+        self.found = list(found)  # each kind of such rows with its count, as they are left out
+        self.examples = list(examples)  # of each
 
 
 class ModelError(UserError):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.catalog_config import CatalogSettings, TableSettings
-from pipeline.column_files import read_columns
+from pipeline.column_files import read_rows
 from pipeline.errors import ConfigError, DataError
 from pipeline.fetched import local_copy
 from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all, users_of
+from pipeline.row_widths import OddRows
 
 _LIKED = 5.0  # the rating of all where there are none: prompts then say "5 stars"
 
@@ -26,37 +27,39 @@ def read_own_tables(settings: CatalogSettings) -> RawTables:
     """
     given = [name for name in REQUIRED if _own(name, settings)]
     reads = read_all(*(partial(_read, name, settings) for name in given))
-    tables = dict(zip(given, reads, strict=True))
-    return RawTables(**({"users": users_of(tables["interactions"])} | tables))
+    tables = {name: table for name, (table, _) in zip(given, reads, strict=True)}
+    odd = {name: rows for name, (_, rows) in zip(given, reads, strict=True) if rows}
+    return RawTables(**({"users": users_of(tables["interactions"])} | tables), odd=odd)
 
 
 def own_files(settings: CatalogSettings) -> list[Path]:
     """Every file that `read_own_tables` reads.
 
     Raises:
-        DataError: there is none where the settings say.
+        DataError: there is none where the settings say; all that are missing are named.
     """
     tables = {name: _own(name, settings) for name in REQUIRED}
-    return [file for name, table in tables.items() if table for file in _files(name, table)]
+    given = [partial(_files, name, table) for name, table in tables.items() if table]
+    return [file for files in read_all(*given) for file in files]
 
 
-def _read(name: str, settings: CatalogSettings) -> pa.Table:
+def _read(name: str, settings: CatalogSettings) -> tuple[pa.Table, OddRows | None]:
     table = _own(name, settings)
     assert table is not None  # `read_own_tables` reads what there is
     theirs = _their_columns(name, table, settings.positive_rating is not None)
     remedies = _remedies(name, table, theirs)
-    parts, path = [], f"catalog.tables.{name}.path"
+    parts, odd, path = [], None, f"catalog.tables.{name}.path"
     # File by file: parts written on different days may disagree about the type of an id.
     for file in _files(name, table):
         anew = f"correct {path} or write the file anew"
-        raw = read_columns(file, remedies, name, anew, table.separator)
+        raw, odd = read_rows(file, remedies, name, anew, table.separator)
         columns = {ours: raw[column] for ours, column in theirs.items()}
         attributes = {column: raw[column] for column in table.attributes}
         ours = our_table(columns, attributes, settings.timestamp_unit, file, theirs)
         if name == "interactions" and "rating" not in theirs:
             ours = ours.append_column("rating", pa.repeat(_LIKED, ours.num_rows))
         parts.append(ours)
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts), odd  # a text table is one file
 
 
 def _remedies(name: str, table: TableSettings, theirs: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@
 # (pyarrow.compute makes its functions at import time)
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.columns import as_attributes, as_ids, as_ratings, as_text, as_timestamps
 from pipeline.errors import DataError
+from pipeline.row_widths import OddRows
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "users": ("user_id",),
@@ -45,6 +46,7 @@ class RawTables:
     items: pa.Table
     interactions: pa.Table
     left_out: tuple[LeftOut, ...] = ()  # of what was read
+    odd: Mapping[str, OddRows] = field(default_factory=dict)  # by table: rows that are in none
 
 
 def read_all(*reads: Callable[[], Read]) -> list[Read]:

@@ -11,16 +11,22 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from pipeline.column_files import SEPARATORS, as_strings, names_of, open_text, text_format
-from pipeline.encodings import by_iconv, is_utf8
+from pipeline.column_files import SEPARATORS, names_of, odd_rows_of, text_format
 from pipeline.errors import DataError
+from pipeline.foreign_files import (
+    LOOKED_AT,
+    is_mostly_utf8,
+    looks_like_text,
+    not_utf8,
+    require_table,
+    require_utf8_header,
+)
 from pipeline.own_tables import files_at
+from pipeline.row_widths import ODD_WIDTH
+from pipeline.text_reader import TextReader, open_text
 
-_OTHER_KINDS = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".zip", ".db", ".sqlite")
 _NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
-_LOOKED_AT = 1 << 20  # bytes that tell the separator and the encoding
 _LINES = 200
-_FEW_BROKEN = 0.01  # of the lines; see `pipeline.columns`
 _ALIKE = 0.9  # of the lines have as many columns as the header
 
 
@@ -53,12 +59,9 @@ def read_head(location: Path | str, rows: int) -> Head:
     """
     files = files_at(location, "tables")
     file = files[0]
-    if file.suffix.lower() in _OTHER_KINDS:
-        raise DataError(
-            f"{location} is no table that can be read; save it as CSV (UTF-8) or Parquet"
-        )
     separator = None
     try:
+        require_table(file, str(location), is_text=text_format(file) is not None)
         separator = _other_separator(file)
         options = text_format(file, separator)  # as a run reads it
         if options:
@@ -81,13 +84,6 @@ def read_head(location: Path | str, rows: int) -> Head:
     return Head(location, table.select(names), separator, is_whole)
 
 
-def _is_text(file: Path) -> bool:
-    """Whether a file that is not called a text table is one."""
-    with file.open("rb") as stream:
-        start = stream.read(4096)
-    return start[:4] != b"PAR1" and b"\0" not in start and b"\n" in start
-
-
 def _parquet_rows(files: list[Path], rows: int) -> tuple[pa.Table, bool]:
     batches: list[pa.RecordBatch] = []
     total = 0
@@ -104,22 +100,19 @@ def _parquet_rows(files: list[Path], rows: int) -> tuple[pa.Table, bool]:
 
 
 def _text_rows(file: Path, parse: pacsv.ParseOptions, rows: int) -> tuple[pa.Table, bool]:
-    with open_text(file) as stream, pacsv.open_csv(stream, parse_options=parse) as reader:
-        names = names_of(reader.schema, str(file))
+    reader = TextReader(file, parse)
+    names = names_of(reader.schema(), str(file))
     if len(set(names)) < len(names):
         return pa.Table.from_arrays([pa.array([""])] * len(names), names), True
-    batches: list[pa.RecordBatch] = []
-    total = 0
-    with (
-        open_text(file) as stream,
-        pacsv.open_csv(stream, parse_options=parse, convert_options=as_strings(names)) as reader,
-    ):
-        for batch in reader:
-            batches.append(batch)
-            total += batch.num_rows
-            if total >= rows:
-                return pa.Table.from_batches(batches).slice(0, rows), False
-        return pa.Table.from_batches(batches, reader.schema), True
+    table, is_whole = reader.head(names, rows)
+    odd = odd_rows_of(file, reader.skipped, parse, len(names))
+    if odd and odd.count > table.num_rows:
+        raise DataError(
+            f"{file}: {odd.count:,} of {table.num_rows + odd.count:,} rows {ODD_WIDTH} "
+            f"({odd.examples}); begin the file with the names of the columns, and part all rows "
+            "alike"
+        )
+    return table, is_whole
 
 
 def _other_separator(file: Path) -> str | None:
@@ -130,7 +123,7 @@ def _other_separator(file: Path) -> str | None:
     """
     options = text_format(file)
     if options is None:
-        return _separator(file, pacsv.ParseOptions()) if _is_text(file) else None
+        return _separator(file, pacsv.ParseOptions()) if looks_like_text(file) else None
     found = _separator(file, options)
     return None if found == options.delimiter else found
 
@@ -138,8 +131,10 @@ def _other_separator(file: Path) -> str | None:
 def _separator(file: Path, usual: pacsv.ParseOptions) -> str:
     """The usual separator, if lines agree with the header by it; else another by which they do."""
     with open_text(file) as stream:
-        start = stream.read(_LOOKED_AT)
-    _require_utf8(start, file)
+        start = stream.read(LOOKED_AT)
+    require_utf8_header(start, file, str(file))
+    if not is_mostly_utf8(start):
+        raise not_utf8(start, file, str(file))
     text = start.decode("utf-8", "replace").lstrip("\ufeff")
     others = [text_format(file, one) or usual for one in SEPARATORS]
     fits = [one for one in (usual, *others) if _share_alike(text, one) >= _ALIKE]
@@ -164,12 +159,3 @@ def _some(rows: Iterator[list[str]]) -> Iterator[list[str]]:
             yield row
     except csv.Error:
         return
-
-
-def _require_utf8(start: bytes, file: Path) -> None:
-    if is_utf8(start):
-        return
-    lines = start.splitlines()
-    broken = [line for line in lines if not is_utf8(line)]
-    if b"\0" in start or len(broken) > max(1.0, _FEW_BROKEN * len(lines)) or broken[0] == lines[0]:
-        raise DataError(f"{file} is not UTF-8; {by_iconv(start, str(file))}")

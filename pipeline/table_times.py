@@ -12,6 +12,7 @@ from pipeline.errors import DataError
 from pipeline.table_choice import Choice, rivals
 from pipeline.table_roles import is_time
 from pipeline.table_words import means
+from pipeline.times import TICKS, with_date
 
 _NEARLY_ALL = 0.95
 _AS_ISO = "write them as 2024-05-31, or 2024-05-31 12:30:00"
@@ -43,9 +44,16 @@ def find_time(columns: Mapping[str, Column]) -> Choice:
     names = [*named, *(name for name in usable if name not in named)]
     chosen = usable[names[0]]
     what = "dates" if chosen.time == "dates" else f"numbers that are times in {chosen.time}"
-    seen = f"{what}, such as {chosen.example}"
+    seen = f"{what}, such as {_shown(chosen)}"
     unread = "" if named else "; ".join(_likely(columns)[:1])
     return Choice(names[0], seen, rivals(names[1:], unread) if len(named) != 1 else "")
+
+
+def _shown(column: Column) -> str:
+    """An example, a number also as a date."""
+    number = column.example.split(".")[0]
+    is_number = column.time != "dates" and number.isascii() and number.isdigit()
+    return with_date(int(number), TICKS[column.time or "s"]) if is_number else column.example
 
 
 def _likely(columns: Mapping[str, Column]) -> list[str]:

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from pipeline.bad_lines import BadLines
-from pipeline.column_files import as_strings, names_of, require_columns
+from pipeline.column_files import names_of, require_columns
 from pipeline.data_sets import damaged
 from pipeline.errors import DataError
+from pipeline.text_reader import as_strings
 
 _BATCH_BYTES = 16 * 2**20
 _NOWHERE = "\x1f"  # no text has it, so a line is one column

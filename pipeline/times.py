@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
+import datetime as dt
 import time
 from pathlib import Path
 
@@ -25,6 +26,27 @@ def is_plausible(times: pa.ChunkedArray, ticks: int) -> pa.ChunkedArray:
     return pc.fill_null(inside, True)
 
 
+def with_date(ticks: int, per_second: int = 1) -> str:
+    """A time as it is stored, and as a person reads it; the number alone if no calendar has it."""
+    try:
+        date = dt.datetime.fromtimestamp(ticks // per_second, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(ticks)
+    return f"{ticks} = {date:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def better_unit(times: pa.ChunkedArray, unit: str) -> tuple[str, int] | None:
+    """Another unit that most times fit, and how many; None if none does. `times` has no null."""
+    own = pc.sum(is_plausible(times, TICKS[unit])).as_py() or 0
+    if 2 * own >= len(times):
+        return None
+    for other, ticks in {**TICKS, "ns": NANOSECONDS}.items():
+        count = pc.sum(is_plausible(times, ticks)).as_py() or 0
+        if 2 * count > len(times):
+            return other, count
+    return None
+
+
 def require_unit(times: pa.ChunkedArray, unit: str, file: Path, origin: str) -> None:
     """Refuse a published file with times in another unit than it is published with.
 
@@ -37,5 +59,6 @@ def require_unit(times: pa.ChunkedArray, unit: str, file: Path, origin: str) -> 
     for other, ticks in {**TICKS, "ns": NANOSECONDS}.items():
         wrong = known.filter(is_plausible(known, ticks))
         if other != unit and len(wrong):
-            found = f"{len(wrong):,} of {len(times):,} timestamps in {other} ({wrong[0]}, ...)"
+            first = with_date(wrong[0].as_py(), ticks)
+            found = f"{len(wrong):,} of {len(times):,} timestamps in {other} ({first}, ...)"
             raise damaged(file, f"has {found}, but is published with {unit}", origin)

@@ -1,6 +1,6 @@
 """`catalog.unusable_rows: drop`: rows that `pipeline.validation` refuses are left out, counted.
 
-What says that something else is wrong (all times in another unit, more than
+What says that something else is wrong (most times in another unit, more than
 `catalog.max_unusable_share` of a table lost, no rows at all) is refused all the same.
 """
 
@@ -11,14 +11,15 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.catalog_config import CatalogSettings
 from pipeline.errors import UnusableCatalog
 from pipeline.raw_tables import LeftOut, RawTables
-from pipeline.times import TICKS, is_plausible
+from pipeline.repeats import EVENT, is_first, repeats
+from pipeline.row_widths import ODD_WIDTH
+from pipeline.times import TICKS, better_unit, is_plausible
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,10 @@ class _Rows:
         if self.table.num_rows < before:
             self.lost[reason] = before - self.table.num_rows
 
+    def keep_first(self, *keys: str) -> None:
+        is_new = pa.chunked_array([pa.array(is_first(self.table, keys))])
+        self.keep(is_new, f"{repeats(*keys)}, which is kept")
+
     @property
     def given(self) -> int:
         return self.table.num_rows + sum(self.lost.values())
@@ -50,19 +55,18 @@ def usable_rows(raw: RawTables, settings: CatalogSettings) -> RawTables:
     Raises:
         UnusableCatalog: more of a table would be left out than the settings allow, or all of it.
     """
-    users = _usable_entities(raw.users, "users", "user_id")
-    items = _usable_entities(raw.items, "items", "item_id")
-    rows = _Rows("interactions", raw.interactions)
+    users = _usable_entities(_rows_of(raw, "users"), "user_id")
+    items = _usable_entities(_rows_of(raw, "items"), "item_id")
+    rows = _rows_of(raw, "interactions")
     for entities, key in ((users, "user_id"), (items, "item_id")):
         is_known = pc.is_in(rows.table[key], value_set=entities.table[key])
         rows.keep(is_known, f"name {key[:-3]}s that their table lacks")
     rows.keep(pc.is_valid(rows.table["rating"]), "lack a rating")
     times = rows.table["timestamp"]
     rows.keep(pc.fill_null(pc.greater_equal(times, 0), False), "lack a time")
-    _keep_plausible_times(rows, settings.timestamp_unit)
-    keys = ["user_id", "item_id", "timestamp"]
-    first = "repeat the user, item and time of an earlier row, which is kept"
-    rows.keep(_is_first(rows.table, keys), first)
+    if better_unit(raw.interactions["timestamp"].drop_null(), settings.timestamp_unit) is None:
+        _keep_plausible_times(rows, settings.timestamp_unit)  # else the unit is wrong, not the rows
+    rows.keep_first(*EVENT)
     tables = (users, items, rows)
     _require_enough(tables, settings.max_unusable_share)
     left_out = tuple(
@@ -76,22 +80,25 @@ def usable_rows(raw: RawTables, settings: CatalogSettings) -> RawTables:
     return RawTables(*(one.table for one in tables), left_out=raw.left_out + left_out)
 
 
-def _usable_entities(table: pa.Table, name: str, key: str) -> _Rows:
-    rows = _Rows(name, table)
-    ids = pc.fill_null(table[key], "")
+def _rows_of(raw: RawTables, name: str) -> _Rows:
+    """All rows of a table, without those that the reader had to leave out."""
+    lost = {ODD_WIDTH: raw.odd[name].count} if name in raw.odd else {}
+    return _Rows(name, getattr(raw, name), lost)
+
+
+def _usable_entities(rows: _Rows, key: str) -> _Rows:
+    ids = pc.fill_null(rows.table[key], "")
     is_good = pc.and_(
         pc.not_equal(pc.utf8_trim_whitespace(ids), ""), pc.invert(pc.match_substring(ids, "\0"))
     )
     rows.keep(is_good, f"have no {key} that can be used")
-    first = f"repeat the {key} of an earlier row, which is kept"
-    rows.keep(_is_first(rows.table, [key]), first)
+    rows.keep_first(key)
     return rows
 
 
 def _keep_plausible_times(rows: _Rows, unit: str) -> None:
-    """Without the times that cannot be; all of them say that the unit is wrong, and stay."""
     is_good = is_plausible(rows.table["timestamp"], TICKS[unit])
-    if pc.any(is_good).as_py():
+    if pc.any(is_good).as_py():  # else whoever asks is told what is wrong with all of them
         rows.keep(is_good, f"have a time outside 1990 to tomorrow when read as {unit}")
 
 
@@ -110,12 +117,3 @@ def _too_many(rows: _Rows, most: float) -> Iterator[str]:
     if lost and (lost > most * rows.given or lost == rows.given):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in rows.lost.items())
         yield f"{rows.name}: {lost:,} of {rows.given:,} rows: {reasons}"
-
-
-def _is_first(table: pa.Table, keys: list[str]) -> pa.ChunkedArray:
-    """Whether no earlier row has the same keys: (rows,) bool."""
-    numbered = table.select(keys).append_column("row", pa.array(np.arange(table.num_rows)))
-    first = numbered.group_by(keys).aggregate([("row", "min")])["row_min"].to_numpy()
-    is_first = np.zeros(table.num_rows, bool)
-    is_first[first] = True
-    return pa.chunked_array([pa.array(is_first)])

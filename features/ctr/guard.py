@@ -20,6 +20,7 @@ from features.ctr.data import CtrData
 from pipeline.errors import DataError
 from pipeline.knowledge import entities
 from pipeline.schemas import PROVENANCE, VECTOR_SOURCES
+from pipeline.times import with_date
 
 _SAID = ("source", *PROVENANCE)
 _AGAIN = "move the folder of `features` away and run `laser encode` again"
@@ -103,7 +104,9 @@ def require_past_only(data: CtrData, features: pa.Table, protocol: str) -> None:
     if protocol == "global_time":
         first = int(data.timestamps.min())
         known = features.filter(pc.not_equal(features["source"], "none"))
-        words = f"are as of {first} or later, when the CTR rows begin, so the check would leak; "
+        words = (
+            f"are as of {with_date(first)} or later, when CTR rows begin, so the check would leak; "
+        )
         remedy = "run `laser catalog` and all stages after it again"
         _refuse(known, pc.greater_equal(known["asof"], first), words + remedy)
         return

@@ -162,7 +162,8 @@ def test_times_of_another_unit_are_refused_by_the_file(folder, name, factor, uni
     with pytest.raises(DataError) as caught:
         load_catalog(settings)
     message = str(caught.value)
-    assert f"{name} has 2 of 4 timestamps in {unit} ({times[1]}, ...), but is publ" in message
+    assert f"{name} has 2 of 4 timestamps in {unit} ({times[1]} = 2" in message
+    assert " UTC, ...), but is publ" in message
     assert f"published with {right}; get the file anew: download" in message
     assert "timestamp_unit" not in message
 

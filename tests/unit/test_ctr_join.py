@@ -140,7 +140,8 @@ def test_by_one_clock_every_vector_is_of_before_the_first_row_of_all_and_ties_ar
                 changed(knowledge(), "asof", place, asof),
             )
             with pytest.raises(
-                DataError, match=rf"such as \['{kind}/{entity}'\], are as of 10 or later"
+                DataError,
+                match=rf"such as \['{kind}/{entity}'\], are as of 10 = 1970-01-01 00:00:10 UTC",
             ):
                 join(planted, known, "global_time")
             join(planted, known)

@@ -255,7 +255,9 @@ def test_an_export_is_made_once_and_anew_for_other_settings(exported, make_store
 
 def test_knowledge_of_the_future_is_not_exported(make_store):
     store = make_store(asof=1_100)
-    with pytest.raises(DataError, match="are as of 1100 or later, when the CTR rows begin"):
+    with pytest.raises(
+        DataError, match="are as of 1100 = 1970-01-01 00:18:20 UTC or later, when CTR rows beg"
+    ):
         export_features.run(config(store.root), store)
     assert store.manifest("export") is None
 

@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_every_line_says_what_was_seen(shop, tmp_path):
         "# left out: mail, addresses",
         "- genre  # 3 distinct, such as 'Crime'",
         "rating: stars  # 5 different values, 1 to 5",
-        "timestamp: day  # numbers that are times in s, such as 1700000000",
+        "day  # numbers that are times in s, such as 1700000000 = 2023-11-14 22:13:20 UTC",
     ):
         assert line in text
 
@@ -329,12 +330,13 @@ def test_all_that_is_left_out_is_told_however_much_it_is(shop, tmp_path):
     proposal, config, _ = made(shop.write(tmp_path), tmp_path)
     told = " ".join(line.strip(" #") for line in proposal.text.splitlines())
     for kind in (
-        "items: 2 of 31 rows share their item_id with another row",
+        "items: 1 of 31 rows repeat the item_id of an earlier row, which is kept;",
         "interactions: 1 of 601 rows without user_id;",
         "interactions: 2 of 601 rows name an item that the items table lacks;",
         "interactions: 1 of 601 rows without a rating that is a finite number;",
-        "interactions: 2 rows repeat the (user_id, item_id, timestamp) of another;",
-        "interactions: 1 of 601 rows without a readable timestamp unusable_rows: drop",
+        "interactions: 1 of 601 rows repeat the (user_id, item_id, timestamp) of an earlier row, "
+        "which is kept",
+        "interactions: 1 of 601 rows without a readable timestamp;",
     ):
         assert kind in told
     assert "ghost" not in told  # an example
@@ -521,6 +523,30 @@ def test_a_config_that_is_there_is_not_lost(shop, tmp_path):
     assert sorted(tmp_path.glob(".*")) == []
 
 
+def test_the_schema_is_written_beside_the_config_and_named_in_its_first_line(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    init(paths, tmp_path / "conf" / "mine.yaml")
+    file = tmp_path / "conf" / "schema.json"
+    line = "# yaml-language-server: $schema=schema.json"
+    assert (tmp_path / "conf" / "mine.yaml").read_text().splitlines()[0] == line
+    assert json.loads(file.read_text())["properties"]["seed"]
+    older = json.dumps({"title": "RunConfig", "properties": {}})
+    file.write_text(older)
+    init(paths, tmp_path / "conf" / "again.yaml")
+    assert file.read_text() == older
+    assert (tmp_path / "conf" / "again.yaml").read_text().splitlines()[0] == line
+
+
+@pytest.mark.parametrize("theirs", ['{"title": "My shop"}', "[1]", "not JSON"])
+def test_a_schema_of_something_else_is_left_alone(shop, tmp_path, theirs):
+    (tmp_path / "schema.json").write_text(theirs)
+    init(shop.write(tmp_path), tmp_path / "mine.yaml")
+    assert (tmp_path / "schema.json").read_text() == theirs
+    first = (tmp_path / "mine.yaml").read_text().splitlines()[0]
+    assert first.startswith("# schema.json here is another file; `laser schema --output")
+    assert load_config(tmp_path / "mine.yaml").run == "mine"
+
+
 def test_a_link_stays_a_link(shop, tmp_path):
     target = tmp_path / "kept" / "real.yaml"
     target.parent.mkdir()
@@ -580,7 +606,7 @@ def test_what_is_no_table_or_lacks_its_header_is_told_with_the_remedy(shop, tmp_
     paths = shop.write(tmp_path)
     book = tmp_path / "books.xlsx"
     book.write_bytes(b"PK\x03\x04")
-    with pytest.raises(DataError, match=r"books\.xlsx is no table .* save it as CSV"):
+    with pytest.raises(DataError, match=r"books\.xlsx is a spreadsheet, no .* save it as CSV"):
         propose([paths[0], book, paths[2]], "r")
     rows = paths[2].read_text().splitlines()
     paths[2].write_text("\n".join(row.replace("r", "").replace("b", "") for row in rows[1:]))

@@ -277,7 +277,7 @@ def test_times_of_another_unit_are_refused_by_the_file(folder, layout):
 
 def test_films_that_are_there_twice_are_named(folder):
     settings = folder(movies_dat=MOVIES_DAT + MOVIES_DAT[:40], ratings_dat=RATINGS_DAT)
-    with pytest.raises(DataError, match=r"2 of 4 rows share their item_id .*; keep one row per id"):
+    with pytest.raises(DataError, match=r"1 of 4 rows repeat the item_id .*; keep one row per id"):
         load_catalog(settings)
 
 

@@ -179,7 +179,7 @@ BAD = {
 
 
 def test_rows_that_cannot_be_used_are_refused_or_left_out_as_the_config_says(settings, caplog):
-    with pytest.raises(DataError, match="share their item_id"):
+    with pytest.raises(DataError, match="repeat the item_id"):
         load_catalog(settings(BAD))
     catalog = load_catalog(settings(BAD, unusable_rows="drop", max_unusable_share=0.2))
     good = load_catalog(settings())
@@ -194,7 +194,7 @@ def test_rows_that_cannot_be_used_are_refused_or_left_out_as_the_config_says(set
         "interactions: 1 of 45 rows name items that their table lacks",
         "1 of 45 rows lack a rating",
         "1 of 45 rows lack a time",
-        "1 of 45 rows repeat the user, item and time",
+        "1 of 45 rows repeat the (user_id, item_id, timestamp) of an earlier row, which is kept",
     ):
         assert words in caplog.text
     assert good.left_out == ()

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from pipeline import open_quotes
+from pipeline import text_marks
 from pipeline.column_files import read_columns
 from pipeline.errors import DataError
-from pipeline.open_quotes import count_lines, find_open_quote
+from pipeline.open_quotes import find_open_quote
+from pipeline.text_marks import count_lines
 
 HEADER = "user_id,item_id,rating,timestamp,review\n"
 RATINGS = [f"u{n},i{n % 7},{n % 5},{1_600_000_000 + n}," for n in range(900)]
@@ -77,7 +78,7 @@ def test_line_breaks_and_odd_quotes_that_lose_no_row_are_read(tmp_path, review):
 
 @pytest.mark.parametrize("block", [64, 1_000, 1 << 23])
 def test_real_reviews_pass_whatever_the_block(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(open_quotes, "_BLOCK", block)
+    monkeypatch.setattr(text_marks, "BLOCK", block)
     draw = random.Random(0)
     pieces = ["good", "bad, very", '"so" to say', "\n", "\r\n", "1,000 pages", ", ", "the end."]
     text = io.StringIO(newline="")
@@ -97,14 +98,14 @@ def test_real_reviews_pass_whatever_the_block(tmp_path, monkeypatch, block):
 @pytest.mark.parametrize("block", [5, 1 << 23])
 def test_quotes_are_read_as_arrow_reads_them(monkeypatch, block):
     """Random text: as many rows as Arrow finds, by the breaks outside quoted cells."""
-    monkeypatch.setattr(open_quotes, "_BLOCK", block)
+    monkeypatch.setattr(text_marks, "BLOCK", block)
     draw = random.Random(1)
     options = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     names = pacsv.ReadOptions(column_names=["a"])
     for _ in range(2_000):
         text = "x" + "".join(draw.choices('"\n\rx', [4, 2, 1, 3], k=draw.randint(1, 12))) + "y\n"
-        marks = open_quotes._marks_in(text.encode(), ord(","))
-        rows = len(marks._outside(marks.breaks)) + marks.is_open
+        marks = text_marks.marks_in(text.encode(), ",")
+        rows = len(marks.outside(marks.breaks)) + marks.is_open
         read = pacsv.read_csv(
             pa.BufferReader(text.encode()),
             read_options=names,
@@ -139,5 +140,5 @@ def test_a_packed_table_that_is_cut_is_named_with_the_remedy(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_header_that_is_not_utf8_is_named_with_the_remedy(tmp_path, encoding):
-    with pytest.raises(DataError, match=r"ratings\.csv has a header that is not UTF-8.*iconv"):
+    with pytest.raises(DataError, match=r"ratings\.csv is not UTF-8; .*iconv -f"):
         read(tmp_path / "ratings.csv", "user_id,item_id,café\n1,2,3\n".encode(encoding))

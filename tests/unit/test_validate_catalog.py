@@ -5,10 +5,13 @@ import json
 import pytest
 from transformers import LlamaConfig
 
-from jobs import validate_catalog
+from jobs import build_catalog, validate_catalog
 from jobs.soak_shop import save_tokenizer
-from jobs.validate_catalog import facts_of
+from jobs.validate_catalog import broken_config_facts, facts_of
 from pipeline.config import RunConfig
+from pipeline.errors import DataError
+from pipeline.store import Store
+from pipeline.table_heads import read_head
 
 START, HOUR = 1_700_000_000, 3600
 
@@ -132,7 +135,7 @@ def test_everything_wrong_is_said_at_once(tree, tmp_path):
         "encoder.max_tokens is 100000",
         "name a user that the users table lacks",
         "without a rating that is a finite number",
-        "share their item_id with another row",
+        "repeat the item_id of an earlier row",
         "groups.user_attributes: no user has jobs; the catalog has job",
     ):
         assert words in said
@@ -151,7 +154,10 @@ def test_rows_that_are_left_out_are_a_warning(tree, tmp_path):
 def test_of_rows_that_are_repeated_the_first_is_said_to_stay(tree, tmp_path):
     add_rows(tmp_path, "books.csv", "b1,Again,Crime")
     warnings = facts(tree, catalog={"unusable_rows": "drop"})["warnings"]
-    assert "left out, but for the first of each: items: 2 of 21 rows share" in warnings[0]
+    assert (
+        "left out: items: 1 of 21 rows repeat the item_id of an earlier row, which is kept (rows"
+        in (warnings[0])
+    )
 
 
 def test_more_than_may_be_left_out_is_an_error_and_no_warning(tree, tmp_path):
@@ -242,3 +248,129 @@ def test_the_command_needs_no_run_and_has_exit_codes(tree, tmp_path, capsys):
     changed = ["--set", "encoder.max_tokens=100000"]
     assert validate_catalog.main(["--config", str(path), *changed]) == 3
     assert "error: encoder.max_tokens is 100000" in capsys.readouterr().out
+
+
+def test_titles_that_the_model_cannot_read_are_a_warning_here_and_in_the_log(
+    tree, tmp_path, caplog
+):
+    books = [f"b{n},雾港档案{n}号,Crime" for n in range(20)]
+    (tmp_path / "books.csv").write_text("\n".join(["isbn,name,genre", *books]), encoding="utf-8")
+    [said] = [one for one in facts(tree)["warnings"] if "titles" in one]
+    assert "spells them byte by byte" in said
+    build_catalog.run(RunConfig.model_validate(tree), Store(tmp_path / "r"))
+    assert said in caplog.text
+
+
+def test_without_ratings_none_are_shown(tree):
+    tree["catalog"]["tables"]["interactions"]["columns"].pop("rating")
+    found = facts(tree, catalog={"positive_rating": None})
+    assert found["tables"]["interactions"]["ratings"] is None
+    assert "100% likes, no ratings, 2023-11-14 to" in "\n".join(validate_catalog.lines(found))
+
+
+def test_rows_of_another_width_are_told_by_their_lines(tree, tmp_path):
+    add_rows(tmp_path, "books.csv", "b3,a,b,c")
+    [problem] = facts(tree)["problems"]
+    assert "items: 1 of 21 rows have more or fewer cells than the header (line 22)" in problem
+    found = facts(tree, catalog={"unusable_rows": "drop"})
+    assert found["problems"] == []
+    assert f"{tmp_path}/books.csv: the header has 3 cells, line 22 has 4" in found["warnings"][0]
+
+
+def encoded(path):
+    path.write_bytes(path.read_text().replace("Book", "红楼梦").encode("gb18030"))
+    return path
+
+
+def spreadsheet(path):
+    path.with_suffix(".xlsx").write_bytes(b"PK\x03\x04" + bytes(100))
+    return path.with_suffix(".xlsx")
+
+
+def misnamed(path):
+    path.write_bytes(b"PK\x03\x04" + bytes(100))
+    return path
+
+
+@pytest.mark.parametrize("make", [encoded, spreadsheet, misnamed])
+def test_what_cannot_be_read_is_told_in_the_words_of_init(tree, tmp_path, make):
+    path = make(tmp_path / "books.csv")
+    with pytest.raises(DataError) as caught:
+        read_head(path, 1000)
+    tree["catalog"]["tables"]["items"]["path"] = str(path)
+    [problem] = facts(tree)["problems"]
+    assert problem == f"items: {caught.value}"
+
+
+def test_text_by_another_name_is_told_what_it_lacks(tree, tmp_path):
+    path = (tmp_path / "books.csv").rename(tmp_path / "books.txt")
+    tree["catalog"]["tables"]["items"]["path"] = str(path)
+    [problem] = facts(tree)["problems"]
+    assert (
+        'is text, not Parquet; say what stands between its columns, as `separator: ","`' in problem
+    )
+
+
+def test_what_was_not_looked_at_is_said(tree, tmp_path):
+    assert facts(tree)["not_looked_at"] == []
+    (tmp_path / "readers.csv").unlink()
+    found = facts(tree, language_model={"path": str(tmp_path / "nowhere")})
+    assert len(found["problems"]) == 2
+    assert list(validate_catalog.lines(found))[-1] == (
+        "2 to be mended, then what the models are like and the rows of the tables and splits, "
+        "groups and prompts can be looked at; 0 warnings"
+    )
+
+
+def broken_facts(tree, tmp_path, *overrides):
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps(tree))
+    return broken_config_facts(path, overrides)
+
+
+def test_a_wrong_setting_hides_neither_tables_nor_models(tree, tmp_path):
+    tree["groups"]["min_interaction"] = 3
+    tree["encoder"]["path"] = str(tmp_path / "nowhere")
+    add_rows(tmp_path, "ratings.csv", "ghost,b1,3,1700000001")
+    (tmp_path / "books.csv").write_text("isbn,genre\nb1,Crime\n")
+    found = broken_facts(tree, tmp_path)
+    first, *others = found["problems"]
+    assert "groups.min_interaction: unknown key; the nearest valid key is groups.min_inte" in first
+    said = "\n".join(others)
+    assert "'name' is missing" in said
+    assert "nowhere" in said
+    assert found["exit_code"] == 2
+    assert found["not_looked_at"] == ["the rows of the tables", "splits, groups and prompts"]
+
+
+def test_a_wrong_setting_of_the_catalog_leaves_its_rows_unseen(tree, tmp_path):
+    tree["catalog"]["positve_rating"] = 3
+    (tmp_path / "books.csv").unlink()
+    (tmp_path / "readers.csv").unlink()
+    found = broken_facts(tree, tmp_path)
+    said = "\n".join(found["problems"])
+    assert "books.csv does not exist" in said
+    assert "readers.csv does not exist" in said
+    assert found["not_looked_at"] == ["the rows of the tables", "splits, groups and prompts"]
+    tree["catalog"]["tables"]["items"]["paht"] = "x"
+    found = broken_facts(tree, tmp_path)
+    assert "does not exist" not in "\n".join(found["problems"])
+    assert found["not_looked_at"][0] == "the tables"
+
+
+def test_a_config_of_which_nothing_is_left_says_so(tree, tmp_path):
+    assert broken_facts(tree, tmp_path) == {}
+    del tree["catalog"]
+    assert broken_facts(tree, tmp_path)["not_looked_at"] == ["tables and models"]
+    found = broken_facts(tree, tmp_path, "engine.batch_rows=many")
+    assert "engine.batch_rows" in found["problems"][0]
+
+
+def test_the_command_tells_more_than_the_config(tree, tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    tree["encoder"]["path"] = str(tmp_path / "nowhere")
+    path.write_text(json.dumps(tree))
+    assert validate_catalog.main(["--config", str(path), "--set", "groups.x=1"]) == 2
+    said = capsys.readouterr().out
+    assert "groups.x: unknown key" in said
+    assert "nowhere" in said

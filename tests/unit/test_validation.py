@@ -52,13 +52,13 @@ def test_every_problem_is_listed_at_once_with_counts_examples_and_remedy():
     message = complaint_about(raw)
     for part in (
         "users: 2 of 5 rows without user_id (rows 4, 5: user_id ' '; user_id None); give each",
-        "users: 2 of 5 rows share their user_id with another row (rows 2, 3: user_id 'u1'",
-        "items: 2 of 3 rows share their item_id with another row (rows 1, 2:",
+        "users: 1 of 5 rows repeat the user_id of an earlier row (rows 3: user_id 'u1'",
+        "items: 1 of 3 rows repeat the item_id of an earlier row (rows 2:",
         "interactions: 1 of 7 rows without user_id (rows 6:",
         "interactions: 1 of 7 rows name a user that the users table lacks (rows 2: user_id 'u9'",
         "interactions: 1 of 7 rows name an item that the items table lacks (rows 3:",
         "interactions: 3 of 7 rows without a rating that is a finite number (rows 2, 6, 7:",
-        "interactions: 2 rows repeat the (user_id, item_id, timestamp) of another (user_id 'u1'",
+        "1 of 7 rows repeat the (user_id, item_id, timestamp) of an earlier row (rows 5:",
         "interactions: 1 of 7 rows without a readable timestamp (rows 3:",
         "interactions: 1 of 7 rows have a negative timestamp (rows 6:",
         "interactions: 1 of 7 rows have a timestamp outside 1990 to tomorrow when read as s (",
@@ -118,3 +118,39 @@ def test_one_row_in_the_future_is_refused_without_doubting_the_unit():
 
 def test_a_pair_may_come_again_at_another_time():
     validate(make_raw(item_id=["i0"] * 10), "s")
+
+
+def test_repeated_rows_are_counted_among_those_that_are_good():
+    """As `pipeline.usable_rows` leaves them out: a row goes for one reason only."""
+    raw = make_raw(user_id=["u0"] * 4 + ["ghost"] * 6, item_id=["i0"] * 10, timestamp=[START] * 10)
+    message = complaint_about(raw)
+    assert (
+        "3 of 10 rows repeat the (user_id, item_id, timestamp) of an earlier row (rows 2, 3, 4"
+        in (message)
+    )
+    assert "6 of 10 rows name a user" in message
+
+
+def test_times_are_shown_with_their_date():
+    raw = make_raw(rating=[None] * 10, timestamp=[(978_300_760 + n) * 1_000 for n in range(10)])
+    message = complaint_about(raw, "ms")
+    assert "timestamp 978300760000 = 2000-12-31 22:12:40 UTC" in message
+    assert "timestamp 99999999999999999" in complaint_about(make_raw(timestamp=[10**17 - 1] * 10))
+
+
+@pytest.mark.parametrize(("factor", "given", "named"), [(1_000, "s", "ms"), (1, "ms", "s")])
+@pytest.mark.parametrize("others", [1, 3])
+def test_the_unit_of_most_rows_is_named(factor, given, named, others):
+    other = {"s": 1, "ms": 1_000}[given]
+    times = [(START + n) * (other if n < others else factor) for n in range(10)]
+    message = complaint_about(make_raw(timestamp=times), given)
+    assert f"{10 - others} of 10 rows have a timestamp outside" in message
+    assert f"set catalog.timestamp_unit: {named}, which fits {10 - others} of 10 rows" in message
+
+
+def test_a_few_times_of_another_unit_are_told_as_such():
+    times = [(START + n) * (1_000 if n == 4 else 1) for n in range(10)]
+    message = complaint_about(make_raw(timestamp=times))
+    assert "1 of 10 rows have a timestamp outside" in message
+    assert "in ms they could be: write them in s as the others, or drop the rows" in message
+    assert "set catalog.timestamp_unit" not in message

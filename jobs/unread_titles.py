@@ -1,0 +1,62 @@
+"""Titles in letters that a language model has no tokens for, so that it hardly reads them.
+
+A tokenizer spells such letters byte by byte. `laser init`, `laser validate` and the log of a run
+say so in the same words.
+"""
+
+import pyarrow as pa
+
+from pipeline.decoding_config import LanguageModelSettings
+from pipeline.errors import ModelError
+
+_SAMPLE = 1_000  # titles
+_LAST_LATIN = 0x24F
+_MANY = 0.1  # of the letters
+_READ = 2.0  # bytes of a token; a letter beyond Latin has two or three
+
+_REMEDY = "set language_model.path to one that knows the language, and encoder.path too"
+
+
+def unread_titles(titles: pa.Array | pa.ChunkedArray, model: LanguageModelSettings) -> str:
+    """A warning about titles that the model cannot read; "" if it reads them."""
+    some = titles.drop_null()[:: max(len(titles) // _SAMPLE, 1)].to_pylist()
+    foreign = [_beyond_latin(title) for title in some]
+    letters = sum(map(len, foreign))
+    if letters <= _MANY * sum(map(len, some)):
+        return ""
+    tokens = _tokens(foreign, model)
+    if tokens is None:
+        return (
+            "titles are not in Latin letters, which small English models hardly read; whether "
+            f"{model.path} does is seen once it is there as files that load at once: if not, "
+            + _REMEDY
+        )
+    if sum(len(text.encode()) for text in foreign) >= _READ * tokens:
+        return ""
+    return (
+        "titles are in letters that the language model has no tokens for, and hardly reads: "
+        f"{model.path} spells them byte by byte, in {tokens / letters:.1f} tokens a letter; "
+        + _REMEDY
+    )
+
+
+def _beyond_latin(text: str) -> str:
+    return "".join(letter for letter in text if ord(letter) > _LAST_LATIN)
+
+
+def _tokens(texts: list[str], model: LanguageModelSettings) -> int | None:
+    """Tokens of all texts; None if the model's tokenizer is not at hand."""
+    from pipeline.language_model import (  # torch takes seconds to import
+        load_tokenizer,
+        loads_at_once,
+        require_model_files,
+    )
+
+    try:
+        require_model_files(model, "language_model")
+        if not loads_at_once(model):
+            return None
+        tokenizer = load_tokenizer(model)
+    except ModelError:
+        return None
+    return sum(len(tokenizer.encode_exactly(text)) for text in texts if text)

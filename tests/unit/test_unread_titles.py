@@ -1,0 +1,50 @@
+"""Titles that a language model cannot read are told alike by init, validate and the run."""
+
+import pyarrow as pa
+import pytest
+from transformers import LlamaConfig
+
+from jobs.soak_shop import save_tokenizer
+from jobs.unread_titles import unread_titles
+from pipeline.decoding_config import LanguageModelSettings
+
+CHINESE = ["雾港档案", "无声的来信", "深空之歌", "星尘档案", "长河纪事"]
+ENGLISH = ["The Keeper of Cold Alley", "Return to the Long Steppe", "Café Noir"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model by its files, whose tokenizer has learnt some texts."""
+
+    def make(name, texts):
+        folder = tmp_path_factory.mktemp(name)
+        LlamaConfig(vocab_size=2000).save_pretrained(folder)
+        (folder / "model.safetensors").touch()
+        save_tokenizer(folder, texts, 2000)
+        return LanguageModelSettings(path=str(folder))
+
+    return {"english": make("english", ENGLISH * 5), "chinese": make("chinese", CHINESE * 5)}
+
+
+def test_letters_without_tokens_are_told_with_their_cost(model):
+    said = unread_titles(pa.array([*CHINESE, None, ""]), model["english"])
+    assert f"{model['english'].path} spells them byte by byte, in 3.0 tokens a letter" in said
+    assert "set language_model.path" in said
+
+
+def test_a_model_that_knows_them_is_not_doubted(model):
+    assert unread_titles(pa.array(CHINESE), model["chinese"]) == ""
+
+
+def test_latin_titles_with_a_few_other_letters_are_read(model):
+    titles = pa.chunked_array([ENGLISH * 20, ["Tao 道"]])
+    assert unread_titles(titles, model["english"]) == ""
+    assert unread_titles(pa.array([], pa.string()), model["english"]) == ""
+
+
+@pytest.mark.parametrize("file", [None, "nowhere.gguf"])
+def test_without_a_tokenizer_at_hand_it_is_a_guess_and_says_so(tmp_path, file):
+    model = LanguageModelSettings(path=str(tmp_path), gguf_file=file)
+    said = unread_titles(pa.array(CHINESE), model)
+    assert "titles are not in Latin letters, which small English models hardly read" in said
+    assert f"whether {tmp_path} does" in said
