@@ -1,6 +1,8 @@
 """Which of the settings that a catalog may need make it load: rows left out, another split."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from jobs.build_catalog import NO_PAST, catalog_facts
@@ -28,13 +30,20 @@ def load_somehow(settings: CatalogSettings) -> Trial:
     Raises:
         DataError: it loads in no way; what is wrong without any of this.
     """
-    quiet = logging.getLogger("pipeline")
-    level = quiet.level
-    quiet.setLevel(logging.ERROR)  # what is left out is told by the caller, once
-    try:
+    with quiet():
         return _loaded(settings)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings of the log: what is left out of a catalog is told by the caller, once."""
+    logger = logging.getLogger("pipeline")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
     finally:
-        quiet.setLevel(level)
+        logger.setLevel(level)
 
 
 def _loaded(settings: CatalogSettings) -> Trial:

@@ -31,6 +31,11 @@ class ConfigText:
         for line in _WRAP.wrap(_one_line(text)):
             self._lines.append(f"{'  ' * depth}# {line}")
 
+    def doubt(self, text: str, doubt: str, depth: int) -> None:
+        """A remark that a person should look at."""
+        self.remark(f"check: {text}: {doubt}", depth)
+        self.doubts.append(f"{_one_line(text)}: {_one_line(doubt)}")
+
     def section(self, name: str, depth: int = 0, seen: str = "") -> None:
         """The name of what follows, deeper."""
         if not depth:

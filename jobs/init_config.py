@@ -7,7 +7,7 @@ proposes. What it is not sure of is marked `# check:`.
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from pipeline.settings import RunName
 from pipeline.table_guess import Guess, guess_tables
 from pipeline.table_heads import Head, read_head
 from pipeline.table_links import Table
+from pipeline.table_near_misses import unparted
 from pipeline.table_roles import find_roles
 
 MOST_ROWS = 1_000_000  # of a table that are looked at
@@ -125,7 +126,7 @@ def propose(
         )
     tables = {place: Table.of(_read(place)) for place in places}
     roles = {name: tables[place] for name, place in given.items()}
-    guess = guess_tables(find_roles(list(tables.values()), **roles))
+    guess = _guess(list(tables.values()), roles)
     like = _like(guess)
     is_whole = all(table.head.is_whole for table in tables.values())
     trial = load_somehow(_settings(guess, like)) if is_whole else None
@@ -139,6 +140,20 @@ def propose(
     add_catalog(text, guess, like, trial, as_written)
     add_settings(text, guess, trial)
     return Proposal(str(text), text.doubts, guess, trial)
+
+
+def _guess(tables: Sequence[Table], roles: Mapping[str, Table]) -> Guess:
+    """What the tables are.
+
+    Raises:
+        DataError: they do not fit together; also names those that are not parted into columns.
+    """
+    try:
+        return guess_tables(find_roles(tables, **roles))
+    except DataError as error:
+        if hint := unparted(tables):
+            raise DataError(f"{hint}; as they are, {error}") from error
+        raise
 
 
 def _require_name(run: str) -> None:

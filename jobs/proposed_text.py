@@ -20,6 +20,7 @@ from pipeline.proposed_settings import (
 from pipeline.table_guess import Guess
 from pipeline.table_heads import Head
 from pipeline.table_links import Link
+from pipeline.table_near_misses import alike_but_for
 from pipeline.table_words import domain_of
 
 _SAMPLE = 64  # prompts of a kind that are measured
@@ -39,7 +40,9 @@ def add_catalog(
     text.value("source", "tables", 1)
     text.section("tables", 1)
     for other in roles.others:
-        text.remark(f"left out: {other.listed}", 2)
+        why = alike_but_for([roles.interactions, other])
+        doubt = why or f"{roles.interactions.head.name} names no row of it"
+        text.doubt(f"left out: {other.listed}", doubt, 2)
     if roles.to_users:
         _add_table(text, "users", roles.to_users.table.head, written)
         _add_key(text, "user_id", roles.to_users, guess, "" if roles.is_sure else "users or items?")

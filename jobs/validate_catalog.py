@@ -13,6 +13,7 @@ from typing import Any
 from jobs import cli
 from jobs.build_catalog import NO_PAST, require_likes
 from jobs.catalog_numbers import numbers_of
+from jobs.catalog_trial import quiet
 from jobs.catalog_warnings import warnings_of
 from jobs.preflight import complaints
 from jobs.prompt_lengths import length_warnings, prompt_lengths
@@ -105,7 +106,8 @@ def catalog_of(
     all_usable = {"unusable_rows": "drop", "max_unusable_share": 1.0}
     usable = settings.model_copy(update=all_usable) if is_refused else settings
     try:
-        catalog = make_catalog(raw, usable)
+        with quiet():
+            catalog = make_catalog(raw, usable)
         require_likes(catalog, settings)
     except DataError as error:
         is_unusable = isinstance(error, UnusableCatalog)  # then nothing is left out

@@ -16,8 +16,8 @@ from pipeline.foreign_files import (
     is_mostly_utf8,
     looks_like_text,
     not_utf8,
+    require_header,
     require_table,
-    require_utf8_header,
 )
 from pipeline.open_quotes import find_open_quote
 from pipeline.row_widths import ODD_WIDTH, OddRows
@@ -105,21 +105,20 @@ def _read_text(
     try:
         with open_text(file) as stream:
             start = stream.read(LOOKED_AT)
-        require_utf8_header(start, file, where)
+        require_header(start, file, where)
         reader = TextReader(file, options)
         there = names_of(reader.schema(), where)
         _require_separator(remedies, there, options.delimiter, where)
         require_columns(remedies, there, where)
         table = reader.table(list(remedies))
-        if options.quote_char and _has_more_lines(file, table.num_rows + reader.skipped + 1):
-            _require_closed_quotes(file, options.delimiter, len(there), where)
+        require_closed_quotes(file, options, table.num_rows + reader.skipped, len(there), where)
         if not is_mostly_utf8(start) and not all(map(_is_utf8_column, table.columns)):
             raise not_utf8(start, file, where)
         return table, odd_rows_of(file, reader.skipped, options, len(there))
     except (pa.ArrowInvalid, OSError) as error:
-        if there and options.quote_char:
+        if there:
             with suppress(OSError):  # of a file that is cut, `error` tells already
-                _require_closed_quotes(file, options.delimiter, len(there), where)
+                require_closed_quotes(file, options, -1, len(there), where)
         raise DataError(f"{where} cannot be read as a text table ({error}); {remedy}") from error
 
 
@@ -174,14 +173,21 @@ def _require_separator(
             )
 
 
-def _has_more_lines(file: Path, lines: int) -> bool:
-    with open_text(file) as stream:
-        return count_lines(stream) > lines
+def require_closed_quotes(
+    file: Path, options: pacsv.ParseOptions, rows: int, columns: int, where: str
+) -> None:
+    """Refuse a text with a quote that takes in rows, if it has more lines than `rows` and a header.
 
-
-def _require_closed_quotes(file: Path, delimiter: str, columns: int, where: str) -> None:
+    Raises:
+        DataError: names the line of the quote.
+    """
+    if not options.quote_char:
+        return
     with open_text(file) as stream:
-        problem = find_open_quote(stream, delimiter, columns)
+        if count_lines(stream) <= rows + 1:
+            return
+    with open_text(file) as stream:
+        problem = find_open_quote(stream, options.delimiter, columns)
     if problem:
         raise DataError(
             f"{where}, {problem}; close the quote, or write it as two inside a quoted cell, or "

@@ -3,6 +3,7 @@
 `laser init`, `laser validate` and a run all say the same of them.
 """
 
+import re
 from pathlib import Path
 
 from pipeline.encodings import by_iconv, is_utf8
@@ -26,6 +27,7 @@ _STARTS = {
     b"%PDF": "a PDF",
 }
 _PACKED, _PARQUET = b"\x1f\x8b", b"PAR1"
+_FOR_SPREADSHEETS = re.compile(rb'(?:\xef\xbb\xbf)?"?(sep=[,;|\t])"?\r?\n', re.IGNORECASE)
 _FEW_BROKEN = 0.01  # of the lines; see `pipeline.columns`
 
 
@@ -58,15 +60,19 @@ def looks_like_text(file: Path) -> bool:
     return start[:4] != _PARQUET and b"\0" not in start and b"\n" in start
 
 
-def require_utf8_header(start: bytes, file: Path, where: str) -> None:
-    """Refuse a text in another encoding if its first line says so already.
+def require_header(start: bytes, file: Path, where: str) -> None:
+    """Refuse a text whose first line is in another encoding, or no header.
 
     Raises:
-        DataError: names the encoding, and the command that makes UTF-8 of it.
+        DataError: names the encoding, and the command that makes UTF-8 of it; or the line.
     """
     first = start.splitlines(keepends=True)[:1]  # with the end, as only the last may be cut
     if not all(map(is_utf8, first)):
         raise not_utf8(start, file, where)
+    if found := _FOR_SPREADSHEETS.match(start):
+        raise DataError(
+            f"{where} begins with a line for spreadsheets, {found[1].decode()!r}; delete it"
+        )
 
 
 def is_mostly_utf8(start: bytes) -> bool:

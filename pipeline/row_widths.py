@@ -36,18 +36,24 @@ class OddRows:
 
     @property
     def lines(self) -> str:
-        """Where they are: `line 7`, or `lines 7, 9, 12 and 30 more`."""
+        """Where they are: `in line 7`, or `in lines 7, 9, 12 and 30 more`."""
         numbers = ", ".join(f"{row.line:,}" for row in self.first)
         more = self.count - len(self.first)
-        return f"line{'s' if self.count > 1 else ''} {numbers}" + (
+        return f"in line{'s' if self.count > 1 else ''} {numbers}" + (
             f" and {more:,} more" * (more > 0)
         )
 
     @property
     def examples(self) -> str:
-        """The first of them, each with what it has."""
+        """The first of them in their file, each with what it has."""
+        return f"{self.file}: {self.told}"
+
+    @property
+    def told(self) -> str:
+        """The same without the file."""
         told = "; ".join(f"line {row.line:,} has {row.cells}, {row.text!r}" for row in self.first)
-        return f"{self.file}: the header has {self.columns} cells, {told}"
+        cells = f"{self.columns} cell{'s' if self.columns != 1 else ''}"
+        return f"the header has {cells}, {told}"
 
     @staticmethod
     def of(

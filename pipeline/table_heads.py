@@ -11,15 +11,21 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from pipeline.column_files import SEPARATORS, names_of, odd_rows_of, text_format
+from pipeline.column_files import (
+    SEPARATORS,
+    names_of,
+    odd_rows_of,
+    require_closed_quotes,
+    text_format,
+)
 from pipeline.errors import DataError
 from pipeline.foreign_files import (
     LOOKED_AT,
     is_mostly_utf8,
     looks_like_text,
     not_utf8,
+    require_header,
     require_table,
-    require_utf8_header,
 )
 from pipeline.own_tables import files_at
 from pipeline.row_widths import ODD_WIDTH
@@ -71,7 +77,7 @@ def read_head(location: Path | str, rows: int) -> Head:
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{location} cannot be read as a table ({error})") from error
     if not table.num_rows:
-        raise DataError(f"{location} has no rows; leave it out, or give another file")
+        raise DataError(f"{location} has no rows; fill it, or leave it out if it is not needed")
     names = [name for name in table.column_names if name.strip()]  # one without is a row number
     if 2 * sum(_NUMBER.fullmatch(name.strip()) is not None for name in names) >= len(names):
         raise DataError(
@@ -105,11 +111,13 @@ def _text_rows(file: Path, parse: pacsv.ParseOptions, rows: int) -> tuple[pa.Tab
     if len(set(names)) < len(names):
         return pa.Table.from_arrays([pa.array([""])] * len(names), names), True
     table, is_whole = reader.head(names, rows)
+    if is_whole:
+        require_closed_quotes(file, parse, table.num_rows + reader.skipped, len(names), str(file))
     odd = odd_rows_of(file, reader.skipped, parse, len(names))
     if odd and odd.count > table.num_rows:
         raise DataError(
             f"{file}: {odd.count:,} of {table.num_rows + odd.count:,} rows {ODD_WIDTH} "
-            f"({odd.examples}); begin the file with the names of the columns, and part all rows "
+            f"({odd.told}); begin the file with the names of the columns, and part all rows "
             "alike"
         )
     return table, is_whole
@@ -132,7 +140,7 @@ def _separator(file: Path, usual: pacsv.ParseOptions) -> str:
     """The usual separator, if lines agree with the header by it; else another by which they do."""
     with open_text(file) as stream:
         start = stream.read(LOOKED_AT)
-    require_utf8_header(start, file, str(file))
+    require_header(start, file, str(file))
     if not is_mostly_utf8(start):
         raise not_utf8(start, file, str(file))
     text = start.decode("utf-8", "replace").lstrip("\ufeff")

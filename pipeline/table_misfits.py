@@ -1,17 +1,10 @@
 """What to say where tables do not fit together, or not as they were called."""
 
-# pyright: reportAttributeAccessIssue=false
-# (pyarrow.compute makes its functions at import time)
-
 from collections.abc import Sequence
-from dataclasses import replace
-
-import pyarrow.compute as pc
 
 from pipeline.column_facts import Column
-from pipeline.table_links import HALF, Link, Table, in_common
-
-_FEW = 5  # values, such as those of a rating, occur anywhere
+from pipeline.table_links import HALF, Link, Table
+from pipeline.table_near_misses import alike_but_for
 
 SAY = "say which table is what by --interactions, --items and --users"
 
@@ -32,6 +25,8 @@ def no_items(log: Table, links: Sequence[Link], tables: Sequence[Table]) -> str:
 
 def no_item_ids(log: Table, tables: Sequence[Table]) -> str:
     """The interactions lack a column of ids of what are items."""
+    if near := alike_but_for([log, *tables]):
+        return near
     names = " or ".join(table.head.name for table in tables)
     return f"no column of the interactions holds ids of {names}; add one to {log.listed}, or {SAY}"
 
@@ -52,13 +47,10 @@ def _may_be_title(column: Column) -> bool:
 
 
 def no_links(tables: Sequence[Table]) -> str:
-    """What was looked at, and ids that are alike but for the zeros before them."""
+    """What was looked at, and ids that are alike but for how they are written."""
     looked = "; ".join(table.listed for table in tables)
-    cut = _alike_without_zeros(tables)
-    if cut:
-        return (
-            f"{cut} are alike but for leading zeros; write them alike in both. Looked at: {looked}"
-        )
+    if near := alike_but_for(tables):
+        return f"{near}. Looked at: {looked}"
     keys = [
         f"{table.head.name}: {', '.join(names) or 'none'}"
         for table in tables
@@ -71,26 +63,3 @@ def no_links(tables: Sequence[Table]) -> str:
         "Give all of interactions, items and (if there are any) users, as a whole rather than as "
         "samples of their own"
     )
-
-
-def _alike_without_zeros(tables: Sequence[Table]) -> str:
-    """Two columns whose values are alike if zeros before them are cut off, and only then."""
-    columns = [
-        (table, column, replace(column, filled=pc.utf8_ltrim(column.values, "0")))
-        for table in tables
-        for column in table.columns.values()
-        if column.distinct > _FEW
-    ]
-    for keys, key, cut_key in columns:
-        if not cut_key.is_unique:
-            continue
-        for table, column, cut in columns:
-            if table is keys or cut.is_unique:
-                continue
-            if _are_ids(cut, cut_key) and not _are_ids(column, key):
-                return f"{table.head.name}.{column.name} and {keys.head.name}.{key.name}"
-    return ""
-
-
-def _are_ids(column: Column, key: Column) -> bool:
-    return any(common > HALF * one.distinct for one, common in in_common([column], key))

@@ -16,13 +16,14 @@ from pipeline.times import TICKS, with_date
 
 _NEARLY_ALL = 0.95
 _AS_ISO = "write them as 2024-05-31, or 2024-05-31 12:30:00"
+_ALSO_ISO = "dates in another form"
 _DAY, _MONTH = "(0?[1-9]|[12][0-9]|3[01])", "(0?[1-9]|1[0-2])"
 _OTHER_DATES = {  # what cells are, by how they begin; a time of day may follow
     r"^(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$": "days without dashes",
     rf"^{_DAY}[.]{_MONTH}[.]([0-9]{{2}}|[0-9]{{4}})\b": "days before months",
     r"^([0-9]{1,2}/){2}([0-9]{2}|[0-9]{4})\b": "dates whose year comes last",
     r"^([0-9]{1,2}-){2}([0-9]{2}|[0-9]{4})\b": "dates whose year comes last",
-    rf"^[0-9]{{4}}([-/.]){_MONTH}([-/.]){_DAY}\b": "dates in another form",
+    rf"^[0-9]{{4}}([-/.]){_MONTH}([-/.]){_DAY}\b": _ALSO_ISO,
 }
 
 
@@ -78,7 +79,13 @@ def _hint(column: Column) -> str:
         if _share(column, pattern) >= _NEARLY_ALL:
             return f"holds {what}: {_AS_ISO}"
     parts = {unit: share for unit, share in column.time_shares.items() if share}
+    if "dates" in parts:  # which are ISO; others beside them
+        shares = ((what, _share(column, pattern)) for pattern, what in _OTHER_DATES.items())
+        parts |= {what: share for what, share in shares if share and what != _ALSO_ISO}
     if len(parts) > 1 and sum(parts.values()) >= _NEARLY_ALL:
+        if set(parts) - {"dates", *TICKS, "ns"}:
+            parts["dates like 2024-05-31"] = parts.pop("dates")
+            return f"mixes {' and '.join(sorted(parts))}: {_AS_ISO}"
         return f"mixes {' and '.join(parts)}: write all of them alike"
     return ""
 

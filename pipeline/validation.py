@@ -76,7 +76,7 @@ def _odd_problems(raw: RawTables) -> Iterator[Problem]:
     for name, odd in raw.odd.items():
         rows = getattr(raw, name).num_rows + odd.count
         yield Problem(
-            f"{name}: {odd.count:,} of {rows:,} rows {ODD_WIDTH} ({odd.lines})",
+            f"{name}: {odd.count:,} of {rows:,} rows {ODD_WIDTH}, {odd.lines}",
             odd.examples,
             "quote the cells that hold what parts cells, or drop the rows; other rows are numbered "
             "without them",

@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from jobs import build_catalog, group_entities, train_embeddings
 from jobs.init_config import init, propose
+from pipeline.config import RunConfig
 from pipeline.config_file import load_config
 from pipeline.errors import ConfigError, DataError
 from pipeline.store import Store
@@ -256,6 +258,10 @@ def test_times_are_told_with_their_unit(shop, tmp_path, write, unit):
             lambda second: second * 1000 if second // 3600 % 2 else second,
             "day mixes s and ms: write all of them alike",
         ),
+        (
+            lambda second: f"{second % 28 + 1:02d}.11.2023" if second // 3600 % 2 else iso(second),
+            "day mixes dates like 2024-05-31 and days before months: write them as 2024-05-31",
+        ),
         (lambda second: "last week", r"day \('last week'\); day is called a time: write them as 2"),
     ],
 )
@@ -456,6 +462,54 @@ def test_ids_that_differ_by_zeros_are_told(shop, tmp_path):
         propose(shop.write(tmp_path), "r")
 
 
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [(lambda value: f" {value}", "blanks around them"), (str.upper, "capital letters")],
+)
+def test_ids_that_differ_by_how_they_are_written_are_told(shop, tmp_path, write, what):
+    shop.change("log", "isbn", write)
+    said = rf"ratings\.csv\.isbn and books\.csv\.isbn are alike but for {what}; write"
+    with pytest.raises(DataError, match=said):
+        propose(shop.write(tmp_path), "r")
+
+
+def test_a_table_that_is_left_out_for_its_zeros_is_a_doubt(shop, tmp_path):
+    shop.change("users", "card", lambda value: f"00{value[1:]}")
+    shop.change("log", "card", lambda value: int(value[1:]))
+    proposal = propose(shop.write(tmp_path), "r")
+    [doubt] = [one for one in proposal.doubts if "readers.csv" in one]
+    assert doubt.startswith("left out: readers.csv (card, job, mail): ratings.csv.card and readers")
+    assert "are alike but for leading zeros" in doubt
+    assert config_of(proposal).catalog.tables.users is None
+
+
+def config_of(proposal):
+    """The config of a proposal."""
+    return RunConfig.model_validate(yaml.safe_load(proposal.text))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace(",", "~"), "has one column only, 'isbn~name~genre': part colu"),
+        (lambda text: f"sep=,\n{text}", "begins with a line for spreadsheets, 'sep=,'; delete it"),
+    ],
+)
+def test_a_table_that_nothing_parts_is_named(shop, tmp_path, change, words):
+    paths = shop.write(tmp_path)
+    paths[1].write_text(change(paths[1].read_text()))
+    with pytest.raises(DataError) as caught:
+        propose(paths, "r")
+    assert f"books.csv {words}" in str(caught.value)
+
+
+def test_a_quote_that_takes_in_rows_is_told_by_its_line(shop, tmp_path):
+    paths = shop.write(tmp_path)
+    paths[1].write_text(paths[1].read_text().replace("b003,The", 'b003,"The'))
+    with pytest.raises(DataError, match=r"books\.csv, line 5: a quote opens a cell that takes in"):
+        propose(paths, "r")
+
+
 def test_roles_can_be_said(shop, tmp_path):
     shop.rename("users", job="name", card="book")  # as misleading as can be
     shop.rename("log", card="book")
@@ -628,7 +682,8 @@ def test_a_table_too_many_is_left_out_and_said(shop, tmp_path):
     extra.write_text("town,mayor\nA,B\nC,D\n")
     proposal, config, _ = made([*paths, extra], tmp_path)
     assert columns_of(config) == PLAIN
-    assert "# left out: towns.csv (town, mayor)" in proposal.text
+    assert "# check: left out: towns.csv (town, mayor): ratings.csv names no row" in proposal.text
+    assert "left out: towns.csv" in proposal.doubts[0]
 
 
 @pytest.mark.parametrize("name", ["bookshop", "foreign"])

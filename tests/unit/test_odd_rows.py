@@ -50,13 +50,13 @@ def test_rows_of_another_width_are_refused_with_file_and_lines(settings, tmp_pat
     with pytest.raises(UnusableCatalog) as caught:
         load_catalog(settings(broken()))
     said = str(caught.value)
-    assert "items: 2 of 31 rows have more or fewer cells than the header (lines 8, 34)" in said
+    assert "items: 2 of 31 rows have more or fewer cells than the header, in lines 8, 34 (" in said
     assert (
         f"{tmp_path}/items.csv: the header has 2 cells, line 8 has 3, 'b4,Book,4'; line 34" in said
     )
     assert "line 34 has 1, 'b99'" in said
     assert "quote the cells" in said
-    assert caught.value.found[0].endswith("than the header (lines 8, 34)")
+    assert caught.value.found[0].endswith("than the header, in lines 8, 34")
 
 
 def test_they_are_left_out_and_counted_with_all_others(settings, caplog):

@@ -271,7 +271,7 @@ def test_without_ratings_none_are_shown(tree):
 def test_rows_of_another_width_are_told_by_their_lines(tree, tmp_path):
     add_rows(tmp_path, "books.csv", "b3,a,b,c")
     [problem] = facts(tree)["problems"]
-    assert "items: 1 of 21 rows have more or fewer cells than the header (line 22)" in problem
+    assert "items: 1 of 21 rows have more or fewer cells than the header, in line 22 (" in problem
     found = facts(tree, catalog={"unusable_rows": "drop"})
     assert found["problems"] == []
     assert f"{tmp_path}/books.csv: the header has 3 cells, line 22 has 4" in found["warnings"][0]
@@ -374,3 +374,9 @@ def test_the_command_tells_more_than_the_config(tree, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "groups.x: unknown key" in said
     assert "nowhere" in said
+
+
+def test_what_is_left_out_is_said_once(tree, tmp_path, caplog):
+    add_rows(tmp_path, "ratings.csv", "ghost,b1,3,1700000001")
+    facts(tree, catalog={"unusable_rows": "drop"})
+    assert "left out" not in caplog.text
