@@ -28,8 +28,7 @@ def unread_titles(titles: pa.Array | pa.ChunkedArray, model: LanguageModelSettin
     if tokens is None:
         return (
             "titles are not in Latin letters, which small English models hardly read; whether "
-            f"{model.path} does is seen once it is there as files that load at once: if not, "
-            + _REMEDY
+            f"{model.path} does cannot be seen, as it cannot be loaded; if not, {_REMEDY}"
         )
     if sum(len(text.encode()) for text in foreign) >= _READ * tokens:
         return ""
@@ -47,16 +46,13 @@ def _beyond_latin(text: str) -> str:
 def _tokens(texts: list[str], model: LanguageModelSettings) -> int | None:
     """Tokens of all texts; None if the model's tokenizer is not at hand."""
     from pipeline.language_model import (  # torch takes seconds to import
-        load_tokenizer,
-        loads_at_once,
+        quick_tokenizer,
         require_model_files,
     )
 
     try:
         require_model_files(model, "language_model")
-        if not loads_at_once(model):
-            return None
-        tokenizer = load_tokenizer(model)
+        tokenizer = quick_tokenizer(model)
     except ModelError:
         return None
     return sum(len(tokenizer.encode_exactly(text)) for text in texts if text)

@@ -36,6 +36,22 @@ def is_converted(file: Path, identity: str) -> bool:
     return _folder(file, identity).is_dir()
 
 
+def tokenizer_in(file: Path) -> Any:
+    """The tokenizer of a GGUF file that need not be converted; takes some seconds.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> ModelError:
+    return ModelError(f"{file} cannot be read as a GGUF language model: {error}")
+
+
 def _folder(file: Path, identity: str) -> Path:
     return _CACHE / f"{file.stem}-{identity}"
 
@@ -47,7 +63,7 @@ def _fill(file: Path, dtype: str, folder: Path) -> None:
     except (OSError, ValueError) as error:
         if is_no_room(error):
             raise
-        raise ModelError(f"{file} cannot be read as a GGUF language model: {error}") from error
+        raise _unreadable(file, error) from error
 
 
 def _convert(file: Path, dtype: str, folder: Path) -> None:

