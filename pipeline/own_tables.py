@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.catalog_config import CatalogSettings, TableSettings
-from pipeline.column_files import read_rows
+from pipeline.column_files import read_rows, text_format
 from pipeline.errors import ConfigError, DataError
 from pipeline.fetched import local_copy
 from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all, users_of
@@ -119,7 +119,11 @@ def files_at(location: Path | str, where: str) -> list[Path]:
         if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     )
     if not files:
-        raise DataError(f"{where}: no *.parquet file in the folder {location}; correct the path")
+        there = sorted(file.name for file in path.iterdir() if text_format(file))
+        hint = f" (but {there[0]}: text tables are given one by one)" if there else ""
+        raise DataError(
+            f"{where}: no *.parquet file in the folder {location}{hint}; correct the path"
+        )
     return files
 
 

@@ -6,6 +6,7 @@ import io
 import random
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pytest
 
 from pipeline import text_marks
@@ -103,6 +104,32 @@ def test_lines_are_those_of_the_file(monkeypatch, newline, block):
     found = [(row.line, row.cells) for row in odd_rows(pa.BufferReader(content), ",", 3)]
     assert found == wanted
     assert list(odd_rows(pa.BufferReader(b""), ",", 3)) == []
+
+
+def widths_by_arrow(text):
+    """Cells of the rows of another width."""
+    seen = []
+
+    def skip(row):
+        seen.append(row.actual_columns)
+        return "skip"
+
+    options = pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip)
+    read = pacsv.ReadOptions(use_threads=False)
+    pacsv.read_csv(pa.BufferReader(text.encode()), read_options=read, parse_options=options)
+    return seen
+
+
+@pytest.mark.parametrize("block", [5, 1 << 23])
+def test_rows_are_as_wide_as_arrow_finds_them(monkeypatch, block):
+    monkeypatch.setattr(text_marks, "BLOCK", block)
+    draw = random.Random(5)
+    for _ in range(2_000):
+        text = "a,b\n" + "".join(draw.choices('"\n,x', [3, 3, 4, 3], k=draw.randint(1, 14))) + "\n"
+        marks = text_marks.marks_in(text.encode(), ",")
+        if not marks.is_open:  # else Arrow takes a row that is not closed, or leaves it out
+            found = [row.cells for row in odd_rows(pa.BufferReader(text.encode()), ",", 2)]
+            assert found == widths_by_arrow(text), text
 
 
 def test_a_last_line_without_an_end_and_a_packed_file(tmp_path):

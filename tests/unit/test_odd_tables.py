@@ -260,3 +260,9 @@ def test_a_day_that_no_calendar_has_is_one_row_of_many(settings):
 def test_a_wrong_unit_is_refused_even_where_rows_may_be_left_out(settings):
     with pytest.raises(DataError, match=r"set catalog\.timestamp_unit: s"):
         load_catalog(settings(unusable_rows="drop", timestamp_unit="ms"))
+
+
+def test_a_folder_of_text_tables_is_told_what_it_is(settings, tmp_path):
+    said = settings(specs={"items": {"path": str(tmp_path)}})
+    with pytest.raises(DataError, match=r"\(but interactions\.csv: text tables are given one by"):
+        load_catalog(said)
