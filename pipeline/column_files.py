@@ -16,6 +16,7 @@ from pipeline.foreign_files import (
     is_mostly_utf8,
     looks_like_text,
     not_utf8,
+    one_column,
     require_header,
     require_table,
 )
@@ -161,7 +162,7 @@ def _require_separator(
     """Refuse a file of one column whose name is a whole header with another separator.
 
     Raises:
-        DataError: names the separator that it has.
+        DataError: names the separator that it has, or those that it may have.
     """
     if len(there) != 1:
         return
@@ -171,6 +172,8 @@ def _require_separator(
                 f"{where} has no {separator!r} between its columns, but {other!r}; set `separator: "
                 f'"{other}"` beside its path'.replace("\t", "\\t")
             )
+    if not there[0].isidentifier() and there[0] not in remedies:
+        raise DataError(f"{where} {one_column(there[0])}")
 
 
 def require_closed_quotes(

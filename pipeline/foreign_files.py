@@ -75,6 +75,14 @@ def require_header(start: bytes, file: Path, where: str) -> None:
         )
 
 
+def one_column(name: str) -> str:
+    """What to say of a text that nothing parts into columns, whose first line is `name`."""
+    return (
+        f"has one column only, {name!r}: begin it with the names of its columns, parted by a "
+        "comma, a semicolon, a tab or |"
+    )
+
+
 def is_mostly_utf8(start: bytes) -> bool:
     """Whether at most a few lines are not UTF-8, as they may be: broken cells are mended."""
     if is_utf8(start):

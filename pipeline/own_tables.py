@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -11,7 +12,14 @@ from pipeline.catalog_config import CatalogSettings, TableSettings
 from pipeline.column_files import read_rows, text_format
 from pipeline.errors import ConfigError, DataError
 from pipeline.fetched import local_copy
-from pipeline.raw_tables import REQUIRED, RawTables, our_table, read_all, users_of
+from pipeline.raw_tables import (
+    REQUIRED,
+    RawTables,
+    our_table,
+    read_all,
+    unread_value,
+    users_of,
+)
 from pipeline.row_widths import OddRows
 
 _LIKED = 5.0  # the rating of all where there are none: prompts then say "5 stars"
@@ -27,9 +35,19 @@ def read_own_tables(settings: CatalogSettings) -> RawTables:
     """
     given = [name for name in REQUIRED if _own(name, settings)]
     reads = read_all(*(partial(_read, name, settings) for name in given))
-    tables = {name: table for name, (table, _) in zip(given, reads, strict=True)}
-    odd = {name: rows for name, (_, rows) in zip(given, reads, strict=True) if rows}
-    return RawTables(**({"users": users_of(tables["interactions"])} | tables), odd=odd)
+    found = dict(zip(given, reads, strict=True))
+    tables = {name: one.table for name, one in found.items()}
+    odd = {name: one.odd for name, one in found.items() if one.odd}
+    filled = {"users": users_of(tables["interactions"])} | tables
+    return RawTables(**filled, odd=odd, unread=found["interactions"].unread)
+
+
+class _Read(NamedTuple):
+    """A table, and what of its files could not be read."""
+
+    table: pa.Table
+    odd: OddRows | None
+    unread: dict[str, str]  # by column: a value
 
 
 def own_files(settings: CatalogSettings) -> list[Path]:
@@ -43,12 +61,13 @@ def own_files(settings: CatalogSettings) -> list[Path]:
     return [file for files in read_all(*given) for file in files]
 
 
-def _read(name: str, settings: CatalogSettings) -> tuple[pa.Table, OddRows | None]:
+def _read(name: str, settings: CatalogSettings) -> _Read:
     table = _own(name, settings)
     assert table is not None  # `read_own_tables` reads what there is
     theirs = _their_columns(name, table, settings.positive_rating is not None)
     remedies = _remedies(name, table, theirs)
     parts, odd, path = [], None, f"catalog.tables.{name}.path"
+    unread: dict[str, str] = {}
     # File by file: parts written on different days may disagree about the type of an id.
     for file in _files(name, table):
         anew = f"correct {path} or write the file anew"
@@ -58,8 +77,11 @@ def _read(name: str, settings: CatalogSettings) -> tuple[pa.Table, OddRows | Non
         ours = our_table(columns, attributes, settings.timestamp_unit, file, theirs)
         if name == "interactions" and "rating" not in theirs:
             ours = ours.append_column("rating", pa.repeat(_LIKED, ours.num_rows))
+        for column in {"rating", "timestamp"} & set(theirs):
+            if value := unread_value(columns[column], ours[column]):
+                unread.setdefault(column, value)
         parts.append(ours)
-    return pa.concat_tables(parts), odd  # a text table is one file
+    return _Read(pa.concat_tables(parts), odd, unread)  # a text table is one file
 
 
 def _remedies(name: str, table: TableSettings, theirs: Mapping[str, str]) -> dict[str, str]:

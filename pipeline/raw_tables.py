@@ -21,6 +21,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "interactions": ("user_id", "item_id", "rating", "timestamp"),
 }
 
+_LOOKED_AT, _SHOWN = 100, 40  # values, and characters of one
+
 Read = TypeVar("Read")
 
 
@@ -47,6 +49,7 @@ class RawTables:
     interactions: pa.Table
     left_out: tuple[LeftOut, ...] = ()  # of what was read
     odd: Mapping[str, OddRows] = field(default_factory=dict)  # by table: rows that are in none
+    unread: Mapping[str, str] = field(default_factory=dict)  # by column of interactions: a value
 
 
 def read_all(*reads: Callable[[], Read]) -> list[Read]:
@@ -103,6 +106,15 @@ def our_table(
     if "timestamp" not in table:
         table["attributes"] = as_attributes(pa.table(texts), len(table[next(iter(table))]))
     return pa.table(table)
+
+
+def unread_value(theirs: pa.ChunkedArray, ours: pa.ChunkedArray) -> str | None:
+    """The first value that was there and could not be read, as a person would write it."""
+    places = pc.indices_nonzero(pc.and_(pc.is_null(ours), pc.is_valid(theirs)))
+    for place in places[:_LOOKED_AT].to_pylist():
+        if value := str(theirs[place].as_py()).strip():
+            return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+    return None
 
 
 def users_of(interactions: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.column_facts import Column, shortened
+from pipeline.foreign_files import one_column
 from pipeline.table_links import HALF, Table, in_common
 
 _FEW = 5  # values, such as those of a rating, occur anywhere
@@ -57,10 +58,6 @@ def unparted(tables: Sequence[Table]) -> str:
 
 def _unparted(table: Table) -> str:
     names = table.head.table.column_names
-    shown = shortened(names[0])
     if len(names) > 1 or names[0].isidentifier():
         return ""
-    return (
-        f"{table.head.name} has one column only, {shown!r}: part columns by a comma, a semicolon, "
-        "a tab or |"
-    )
+    return f"{table.head.name} {one_column(shortened(names[0]))}"

@@ -141,10 +141,13 @@ def _interaction_problems(raw: RawTables, unit: str) -> list[Problem]:
         ]
     is_unrated = pc.is_null(table["rating"])
     what = "without a rating that is a finite number"
-    faults.append(_Fault(is_unrated, what, "fill it or drop the rows"))
+    faults.append(
+        _Fault(is_unrated, what, "fill it or drop the rows" + _unread("rating", raw, "no number"))
+    )
     missing = pc.is_null(table["timestamp"])
     what = "without a readable timestamp"
-    faults.append(_Fault(missing, what, "give numbers or ISO dates"))
+    remedy = "give numbers, or dates like 2024-05-31" + _unread("timestamp", raw, "neither")
+    faults.append(_Fault(missing, what, remedy))
     negative = pc.fill_null(pc.less(table["timestamp"], 0), False)
     faults.append(_Fault(negative, "have a negative timestamp", _DROP))
     outside, is_other_unit = _outside(table["timestamp"], unit)
@@ -153,6 +156,11 @@ def _interaction_problems(raw: RawTables, unit: str) -> list[Problem]:
     return _problems(
         table, "interactions", certain, EVENT, "keep one of each", TICKS[unit], forgiven
     )
+
+
+def _unread(column: str, raw: RawTables, what: str) -> str:
+    """What is there and cannot be read, if anything is."""
+    return f"; {raw.unread[column]!r} is {what}" if column in raw.unread else ""
 
 
 def _outside(times: pa.ChunkedArray, unit: str) -> tuple[_Fault, bool]:

@@ -491,7 +491,7 @@ def config_of(proposal):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda text: text.replace(",", "~"), "has one column only, 'isbn~name~genre': part colu"),
+        (lambda text: text.replace(",", "~"), "has one column only, 'isbn~name~genre': begin it"),
         (lambda text: f"sep=,\n{text}", "begins with a line for spreadsheets, 'sep=,'; delete it"),
     ],
 )

@@ -266,3 +266,17 @@ def test_a_folder_of_text_tables_is_told_what_it_is(settings, tmp_path):
     said = settings(specs={"items": {"path": str(tmp_path)}})
     with pytest.raises(DataError, match=r"\(but interactions\.csv: text tables are given one by"):
         load_catalog(said)
+
+
+def test_what_could_not_be_read_is_shown(settings):
+    rows = ["r1,b1,,1700000001", "r2,b1,good,1700000002", "r3,b1,3, ", "r4,b1,3,15.11.2023"]
+    with pytest.raises(UnusableCatalog) as caught:
+        load_catalog(settings({"interactions": "\n".join([ratings(), *rows])}))
+    said = str(caught.value)
+    assert "fill it or drop the rows; 'good' is no number" in said
+    assert "give numbers, or dates like 2024-05-31; '15.11.2023' is neither" in said
+
+
+def test_a_table_that_nothing_parts_is_told_so(settings):
+    with pytest.raises(DataError, match=r"items\.csv has one column only, 'item_id~title': begin"):
+        load_catalog(settings({"items": BOOKS.replace(",", "~")}))
