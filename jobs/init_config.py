@@ -121,7 +121,7 @@ def propose(
     places = list(dict.fromkeys([*map(_located, paths), *given.values()]))
     if not 2 <= len(places) <= MOST_TABLES:
         raise ConfigError(
-            f"{len(places)} tables are given; give 2 to {MOST_TABLES}: interactions, items and, if "
+            f"tables given: {len(places)}; give 2 to {MOST_TABLES}: interactions, items and, if "
             "there is one, users (a table is a CSV, TSV or Parquet file, or a folder of Parquet)"
         )
     tables = {place: Table.of(_read(place)) for place in places}

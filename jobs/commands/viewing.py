@@ -104,7 +104,23 @@ def validate(
         facts = facts_of(config)
         return facts, lines(facts), facts["exit_code"]
 
+    if limit is None:
+        _refuse_broken(config, settings or [], as_json)
     look(view, asked(config, settings, limit, as_json), as_json, must_exist=False)
+
+
+def _refuse_broken(config: Path, settings: list[str], as_json: bool) -> None:
+    """End here, if the config is wrong itself; tables and models are told about all the same."""
+    from jobs.validate_catalog import broken_config_facts, lines
+
+    facts = broken_config_facts(config, settings)
+    if not facts:
+        return
+    if as_json:
+        print_json(facts | {"error": "\n".join(facts["problems"])})
+    else:
+        print("\n".join(lines(facts)))
+    raise typer.Exit(facts["exit_code"])
 
 
 @app.command(

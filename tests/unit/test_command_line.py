@@ -160,6 +160,15 @@ def test_whatever_is_refused_json_says_so(config, words):
     assert told["error"]
 
 
+def test_validate_tells_of_missing_models_and_tables_beside_a_wrong_setting(config):
+    done = called("validate", "--config", config, "--set", "catalog.max_usrs=3", "--json")
+    told = json.loads(done.stdout)
+    assert done.exit_code == told["exit_code"] == 2
+    first, *others = told["problems"]
+    assert "catalog.max_usrs" in first
+    assert "language_model.path" in "\n".join(others)
+
+
 @pytest.mark.parametrize(
     "words",
     [

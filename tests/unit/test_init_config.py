@@ -644,7 +644,7 @@ def test_a_run_is_called_as_the_file_as_far_as_it_may(shop, tmp_path, name):
 
 def test_too_few_tables_missing_ones_and_empty_ones(shop, tmp_path):
     paths = shop.write(tmp_path)
-    with pytest.raises(ConfigError, match="1 tables are given; give 2 to 8"):
+    with pytest.raises(ConfigError, match="tables given: 1; give 2 to 8"):
         propose(paths[:1], "r")
     with pytest.raises(DataError, match=r"nowhere\.csv does not exist; .* has books\.csv, rat"):
         propose([*paths, tmp_path / "nowhere.csv"], "r")
