@@ -58,8 +58,6 @@ def run(config: RunConfig, store: Store) -> None:
     for warning in late_tasks(templates_of(config), config.prompts.domain):
         log.warning("knowledge: %s", warning)
     identity = identify(config)
-    if not identity.tokenizer.has_turns:
-        log.info("knowledge: the model has no chat template; it goes on from the bare prompts")
     with Writers(config, identity.tokenizer) as writers:
         if config.refresh.previous:
             carry_over(config, store, identity)

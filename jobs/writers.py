@@ -88,6 +88,8 @@ class Writers:
     def _start(self) -> ActorPool:
         config = self._config
         self._check_models()
+        if not self._tokenizer.has_turns:
+            log.info("knowledge: the model has no chat template; it goes on from the bare prompts")
         start_ray(config.cluster)
         workers = size_workers(
             config.cluster, "knowledge", config.language_model.device, node_resources()
