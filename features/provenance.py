@@ -64,6 +64,7 @@ def stages(
     fits = {f"{name} rows": number for name, number in ctr["rows"].items()} if ctr else {}
     arms = {arm["arm"] for arm in comparison["arms"]} if comparison else set()
     rows = {"rows": comparison["rows"], "arms": len(arms)} if comparison else {}
+    compared = _manifests(store, ["comparison"] if comparison else [])
     return [
         # The three tables of the catalog are made together; the last one took the whole time.
         _stage("catalog", _manifests(store, REQUIRED[2:3]), _catalog_counts(tables)),
@@ -88,8 +89,7 @@ def stages(
         )
         | {"is_whole": _is_whole(_manifests(store, ["features"]))},
         _check_stage(store, fits) if ctr else _stage("check", [], {}),
-        _stage("comparison", _manifests(store, ["comparison"] if comparison else []), rows)
-        | {"facts": {}},
+        _stage("comparison", compared, rows) | {"facts": {}, "is_whole": _is_whole(compared)},
     ]
 
 

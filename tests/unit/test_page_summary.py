@@ -209,6 +209,12 @@ def test_rows_that_strict_wrote_otherwise_are_told(made_up_report):
     assert "those of all 2 repeats. Rows are counted in each of them." in page
 
 
+def test_a_comparison_of_several_tries_says_so(made_up_report):
+    assert "all arms in one process" in render(made_up_report)
+    made_up_report["speed"]["tries"] = 2
+    assert "all arms of a round in one process, in 2 tries" in render(made_up_report)
+
+
 def with_outcome(report, outcome, power="yes, the canary trips"):
     report["headline"]["auc_gains"][0]["outcome"] = outcome
     report["headline"]["auc_gain"]["outcome"] = outcome

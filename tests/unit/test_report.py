@@ -495,6 +495,7 @@ def test_the_comparison_stands_in_the_flow_with_its_time(store):
         "counts": {"rows": 8, "arms": 4},
         "seconds": 502.0,
         "facts": {},
+        "is_whole": None,  # of an older program
     }
     flow = re.search(r'<ol class="flow">.*?</ol>', render(report), re.DOTALL)
     assert flow is not None
