@@ -2,7 +2,9 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from jobs.cli import IS_CHECKOUT, ROOT
@@ -14,6 +16,7 @@ log = logging.getLogger("jobs.cluster")
 
 # What workers elsewhere import; raw data would be too much to send.
 _CODE = {"working_dir": str(ROOT), "excludes": ["/artifacts/", "/data/"]}
+_PATIENCE = 10.0  # s
 _SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for what `ray job submit` starts
 
 
@@ -32,6 +35,9 @@ def start_ray(settings: ClusterSettings) -> None:
     Ray's workers import from the folder the driver was started in, so a stray `features.py` there
     would replace our package: the driver moves to the project's root first. A job that
     `ray job submit` has started is on a cluster already, and so is its code.
+
+    Raises:
+        ConfigError: nothing answers at `cluster.address`, or it refuses to.
     """
     os.chdir(ROOT)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -44,7 +50,7 @@ def start_ray(settings: ClusterSettings) -> None:
     local = address is None
     sends_code = IS_CHECKOUT and not local and not is_submitted  # a wheel is installed there too
     log.info("starting Ray on this machine" if local else f"joining Ray at {address}")
-    with handlers_kept():
+    with handlers_kept(), _joining(settings.address):
         ray.init(
             address=address or "local",  # RAY_ADDRESS must not decide where a run goes
             include_dashboard=False if local else None,
@@ -53,6 +59,27 @@ def start_ray(settings: ClusterSettings) -> None:
             log_to_driver=False,
             runtime_env=dict(_CODE) if sends_code else None,
         )
+
+
+@contextmanager
+def _joining(address: str | None) -> Iterator[None]:
+    try:
+        _require_answer(address)
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        if address is None:
+            raise
+        raise ConfigError(
+            f"cluster.address: Ray at {address} cannot be joined ({error}); is it up, of the same "
+            "version of Ray and Python, and do both sides have the same RAY_AUTH_MODE and token?"
+        ) from error
+
+
+def _require_answer(address: str | None) -> None:
+    """Ray itself tries a silent host:port for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
 
 
 def node_resources() -> list[Mapping[str, float]]:

@@ -4,6 +4,7 @@ Exit codes: see `jobs.cli`. Output for machines goes to stdout, the log to stder
 folder.
 """
 
+import json
 import os
 from importlib.metadata import version
 from pathlib import Path
@@ -94,7 +95,8 @@ def refresh(
     as_json: AsJson = False,
 ) -> None:
     """A run over a changed catalog: rows of an earlier run whose prompt is the same are kept."""
-    both = [f"run={run}", f"refresh.previous={previous}"]
+    # In quotes: a name may look like a number or a date, and an empty one is no name.
+    both = [f"run={json.dumps(run)}", f"refresh.previous={json.dumps(previous)}"]
     on = asked(config, [*(settings or []), *both], limit, as_json)
     (command,) = (one for one in COMMANDS if one.name == "run")
     if dry_run:

@@ -1,5 +1,7 @@
 """How many actors a job starts, and what each gets."""
 
+import socket
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -87,9 +89,33 @@ def test_a_local_ray_is_started_whatever_the_environment_says(joined, monkeypatc
     assert joined[0]["runtime_env"] is None
 
 
-def test_a_cluster_gets_our_code(joined):
-    start_ray(ClusterSettings(address="10.0.0.1:6379"))
-    assert joined[0]["address"] == "10.0.0.1:6379"
+@pytest.fixture
+def listening():
+    """An address at which something answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield "127.0.0.1:{1}".format(*server.getsockname())
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once(joined, listening, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = "127.0.0.1:{1}".format(*server.getsockname())
+    with pytest.raises(ConfigError, match=rf"cluster.address: Ray at {silent} cannot be joined"):
+        start_ray(ClusterSettings(address=silent))
+    assert not joined
+
+    def refuse(**_):
+        raise ConnectionError("401")
+
+    monkeypatch.setattr("ray.init", refuse)
+    with pytest.raises(ConfigError, match=r"\(401\).*RAY_AUTH_MODE"):
+        start_ray(ClusterSettings(address=listening))
+    with pytest.raises(ConnectionError):  # on this machine it is no setting's fault
+        start_ray(ClusterSettings())
+
+
+def test_a_cluster_gets_our_code(joined, listening):
+    start_ray(ClusterSettings(address=listening))
+    assert joined[0]["address"] == listening
     assert joined[0]["runtime_env"]["working_dir"] == str(ROOT)
     assert {"/artifacts/", "/data/"} <= {*joined[0]["runtime_env"]["excludes"]}
     assert joined[0]["object_store_memory"] is None
