@@ -1,6 +1,8 @@
 """The JSON Schema beside a config, by which an editor completes and checks the settings."""
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
 from pipeline.config import RunConfig
@@ -20,11 +22,13 @@ def first_line(folder: Path) -> str:
 
 def write_schema(folder: Path) -> None:
     """Write the schema into `folder`, unless there is a file of its name, whatever it is."""
-    try:
-        with (folder / NAME).open("x", encoding="utf-8") as stream:
-            stream.write(json.dumps(json_schema(RunConfig), indent=2) + "\n")
-    except FileExistsError:
+    file = folder / NAME
+    if os.path.lexists(file):
         return
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".laser-schema-") as aside:
+        written = Path(aside) / NAME  # a cut file would pass for somebody else's
+        written.write_text(json.dumps(json_schema(RunConfig), indent=2) + "\n", encoding="utf-8")
+        written.replace(file)
 
 
 def _is_ours(file: Path) -> bool:

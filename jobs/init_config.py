@@ -90,7 +90,7 @@ def _require_free(output: Path, overwrite: bool) -> None:
 
 
 def _write(text: str, output: Path) -> None:
-    """Write a config that can be read, and beside it what editors know it by; or nothing."""
+    """Write a config that can be read, and beside it what editors know it by."""
     target = Path(os.path.realpath(output))  # of a link, what it points to
     for folder in (output.parent, target.parent):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,10 @@
-"""Titles in letters that a language model has no tokens for, so that it hardly reads them.
+"""Titles in letters that a language model has hardly any tokens for, so that it hardly reads them.
 
-A tokenizer spells such letters byte by byte. `laser init`, `laser validate` and the log of a run
+A tokenizer spells such letters by their bytes. `laser init`, `laser validate` and the log of a run
 say so in the same words.
 """
+
+import unicodedata
 
 import pyarrow as pa
 
@@ -10,7 +12,6 @@ from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
 
 _SAMPLE = 1_000  # titles
-_LAST_LATIN = 0x24F
 _MANY = 0.1  # of the letters
 _READ = 2.0  # bytes of a token; a letter beyond Latin has two or three
 
@@ -21,8 +22,8 @@ def unread_titles(titles: pa.Array | pa.ChunkedArray, model: LanguageModelSettin
     """A warning about titles that the model cannot read; "" if it reads them."""
     some = titles.drop_null()[:: max(len(titles) // _SAMPLE, 1)].to_pylist()
     foreign = [_beyond_latin(title) for title in some]
-    letters = sum(map(len, foreign))
-    if letters <= _MANY * sum(map(len, some)):
+    letters = sum(len(text) - text.count(" ") for text in foreign)
+    if letters <= _MANY * sum(map(str.isalpha, "".join(some))):
         return ""
     tokens = _tokens(foreign, model)
     if tokens is None:
@@ -33,14 +34,18 @@ def unread_titles(titles: pa.Array | pa.ChunkedArray, model: LanguageModelSettin
     if sum(len(text.encode()) for text in foreign) >= _READ * tokens:
         return ""
     return (
-        "titles are in letters that the language model has no tokens for, and hardly reads: "
-        f"{model.path} spells them byte by byte, in {tokens / letters:.1f} tokens a letter; "
-        + _REMEDY
+        "titles are in letters that the language model has hardly any tokens for, and hardly "
+        f"reads: {model.path} takes {tokens / letters:.1f} tokens a letter; " + _REMEDY
     )
 
 
 def _beyond_latin(text: str) -> str:
-    return "".join(letter for letter in text if ord(letter) > _LAST_LATIN)
+    """What of a text is written in other letters, with blanks where it had something else."""
+    return " ".join("".join(letter if _is_foreign(letter) else " " for letter in text).split())
+
+
+def _is_foreign(letter: str) -> bool:
+    return letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN ")
 
 
 def _tokens(texts: list[str], model: LanguageModelSettings) -> int | None:

@@ -34,13 +34,16 @@ _FEW_BROKEN = 0.01  # of the lines; see `pipeline.columns`
 def require_table(file: Path, where: str, is_text: bool) -> None:
     """Refuse what is no table, by its name or by how it begins; `where` is for the message.
 
+    `is_text` is what the name or a separator promises; a spreadsheet's name may be a text's, too.
+
     Raises:
         DataError: says what it is, and what to save it as.
     """
     with file.open("rb") as stream:
         start = stream.read(16)
     kind = next((kind for mark, kind in _STARTS.items() if start.startswith(mark)), None)
-    kind = _KINDS.get(file.suffix.lower(), kind)
+    if not (is_text and looks_like_text(file)):
+        kind = _KINDS.get(file.suffix.lower(), kind)
     if kind:
         raise DataError(
             f"{where} is {kind}, no table that can be read; save it as CSV (UTF-8) or Parquet"

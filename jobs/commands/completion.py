@@ -1,10 +1,15 @@
 """What a shell completes words to: quickly, without loading a model, and never with an error."""
 
+# pyright: reportAttributeAccessIssue=false
+# (pyarrow.compute makes its functions at import time)
+
 import functools
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import pyarrow.compute as pc
 import typer
 from typer import _completion_shared
 
@@ -42,19 +47,28 @@ complete -o default -F %(complete_func)s %(prog_name)s
 """
 _completion_shared._completion_scripts["bash"] = _BASH  # typer has no public place for it
 
+# zsh evaluates what it is offered, after an escaping that these get through.
+_HARMFUL = re.compile(r'[\\`$"\x00-\x1f\x7f]')
+
 _P = ParamSpec("_P")
 Words = Iterable[str | tuple[str, str]]
 
 
 def _quiet(complete: Callable[_P, Words]) -> Callable[_P, list[str | tuple[str, str]]]:
-    """Nothing is offered where something is wrong: the command itself will say what."""
+    """Nothing is offered where something is wrong: the command itself will say what.
+
+    Nor is a name that a shell might take for a program.
+    """
 
     @functools.wraps(complete)
     def offered(*words: _P.args, **named: _P.kwargs) -> list[str | tuple[str, str]]:
         try:
-            return list(complete(*words, **named))
+            found = list(complete(*words, **named))
         except Exception:  # whatever a half-written config or a broken run brings
             return []
+        return [
+            one for one in found if not _HARMFUL.search(one if isinstance(one, str) else one[0])
+        ]
 
     return offered
 
@@ -93,8 +107,9 @@ def complete_entity(ctx: typer.Context, incomplete: str) -> Words:
     kind, slash, name = incomplete.partition("/")
     if not slash:
         return [f"{one}/" for one in KINDS]
-    ids = _store(ctx).read(f"{kind}s", [f"{kind}_id"])[f"{kind}_id"].to_pylist()
-    return [f"{kind}/{one}" for one in ids if one.startswith(name)][:_MOST]
+    ids = _store(ctx).read(f"{kind}s", [f"{kind}_id"])[f"{kind}_id"]
+    some = ids.filter(pc.starts_with(ids, name)).slice(0, _MOST)
+    return [f"{kind}/{one}" for one in some.to_pylist()]
 
 
 def _values(ctx: typer.Context, key: str) -> Iterable[str]:

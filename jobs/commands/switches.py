@@ -35,6 +35,11 @@ class Group(TyperGroup):
         """As ever, with `--help`."""
         return _bare(super().get_params(ctx))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command by its name."""
+        with _told_as_json(args):
+            return super().resolve_command(ctx, args)
+
 
 def _bare(params: list[Any]) -> list[Any]:
     for param in params:

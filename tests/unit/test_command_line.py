@@ -174,6 +174,7 @@ def test_validate_tells_of_missing_models_and_tables_beside_a_wrong_setting(conf
 @pytest.mark.parametrize(
     "words",
     [
+        ("nothing", "--json"),
         ("run", "--json", "--dryrun"),
         ("run", "--limit", "x", "--json"),
         ("refresh", "--json"),

@@ -13,6 +13,7 @@ from typer._completion_shared import get_completion_script
 from typer.testing import CliRunner
 
 from jobs.command_line import app
+from jobs.commands import completion
 from pipeline.schemas import GROUPS, USERS
 from pipeline.store import Store
 
@@ -100,6 +101,22 @@ def test_what_is_offered(line, words, config, monkeypatch):
 )
 def test_what_is_wrong_offers_nothing_and_says_nothing(line, config, monkeypatch):
     assert offered(line.format(config), monkeypatch) == []
+
+
+def test_a_name_that_a_shell_might_run_is_not_offered(config, monkeypatch):
+    names = [
+        "good",
+        "item/Children's",
+        "x\\$(touch owned)",
+        "`id`",
+        "$HOME",
+        'a"b',
+        "a\nb",
+        "\x1b[2J",
+    ]
+    monkeypatch.setattr(completion, "_runs", lambda ctx: names)
+    line = f"refresh --config {config} --previous "
+    assert offered(line, monkeypatch) == ["good", "item/Children's"]
 
 
 BASH = r"""

@@ -10,6 +10,7 @@ from jobs.run_all import STAGES
 from jobs.stage_order import MEASURES, NEEDS, WRITES, missing_before, require_before
 from pipeline.config_file import load_config
 from pipeline.errors import DataError
+from pipeline.schemas import MADE_BY
 from pipeline.store import Store
 
 
@@ -87,4 +88,6 @@ def test_every_stage_stands_below_what_it_is_made_from():
     assert all(order.index(need) < order.index(one) for one in NEEDS for need in NEEDS[one])
     assert set(STAGES) <= set(WRITES) <= set(NEEDS)
     assert {one.module for one in COMMANDS} <= {*NEEDS, "run_all", "recommend"}
+    commands = {one.module: one.name for one in COMMANDS} | {"recommend_items": "recommend"}
+    assert {name: commands[one] for one, name in WRITES.items()}.items() <= MADE_BY.items()
     assert all(find_spec(f"jobs.{one}") for one in (*NEEDS, *MEASURES))

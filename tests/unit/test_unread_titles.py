@@ -31,7 +31,7 @@ def model(tmp_path_factory):
 
 def test_letters_without_tokens_are_told_with_their_cost(model):
     said = unread_titles(pa.array([*CHINESE, None, ""]), model["english"])
-    assert f"{model['english'].path} spells them byte by byte, in 3.0 tokens a letter" in said
+    assert f"{model['english'].path} takes 3.0 tokens a letter" in said
     assert "set language_model.path" in said
 
 
@@ -43,6 +43,15 @@ def test_latin_titles_with_a_few_other_letters_are_read(model):
     titles = pa.chunked_array([ENGLISH * 20, ["Tao 道"]])
     assert unread_titles(titles, model["english"]) == ""
     assert unread_titles(pa.array([], pa.string()), model["english"]) == ""
+
+
+def test_latin_letters_of_other_languages_are_latin(model):
+    titles = [
+        "Ở tận cùng nỗi nhớ",
+        "Những ngã tư và những cột đèn",
+        "The Reader\u2019s \u2013 Guide",
+    ]
+    assert unread_titles(pa.array(titles), model["english"]) == ""
 
 
 @pytest.mark.parametrize("file", [None, "nowhere.gguf"])
@@ -59,5 +68,5 @@ def test_a_gguf_file_is_asked_without_being_converted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where nothing is converted yet
     file = "SmolLM2-135M-Instruct.Q4_1.gguf"
     said = unread_titles(pa.array(CHINESE), LanguageModelSettings(path=str(folder), gguf_file=file))
-    assert "spells them byte by byte" in said
+    assert "tokens a letter" in said
     assert list(tmp_path.iterdir()) == []
