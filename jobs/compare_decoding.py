@@ -31,7 +31,7 @@ from transformers import PreTrainedModel
 from features.frameworks import templates_of
 from jobs import cli
 from jobs.build_pools import build_wave
-from jobs.comparison_summary import ARMS, lines, machine, speeds_of, summary
+from jobs.comparison_summary import ARMS, lines, speeds_of, summary
 from jobs.decoding_arms import (
     PLAIN,
     RELAXED,
@@ -44,16 +44,20 @@ from jobs.decoding_arms import (
 )
 from jobs.generation_actor import make_drafter, make_engine, make_rule
 from jobs.left_out import why_no_comparison
-from jobs.measured_rounds import MeasuredRounds, Outcomes, Requests, measure
+from jobs.measured_rounds import MeasuredRounds, Outcomes, Requests, measure, place_of
 from jobs.waterfall import Step, extra_arms, steps_of
 from jobs.wave_names import last_wave
 from jobs.waves import Identity, identify, open_wave, require_own_framework
 from pipeline.config import RunConfig
 from pipeline.knowledge import requests_of
-from pipeline.language_model import ChatTokenizer, load_model
-from pipeline.store import Store
+from pipeline.language_model import ChatTokenizer, device_of, load_model
+from pipeline.parts import write_atomically
+from pipeline.store import Plan, Store
 
 log = logging.getLogger("jobs.compare_decoding")
+
+JSON = "comparison.json"
+UNFINISHED = "unfinished/comparison"  # rounds; an older comparison stays until there is a new one
 
 
 def run(config: RunConfig, store: Store) -> None:
@@ -64,7 +68,8 @@ def run(config: RunConfig, store: Store) -> None:
         return
     identity = identify(config)
     pools = build_wave(config, store, last_wave(config), identity.tokenizer)
-    plan = store.plan("comparison", settings_of(config, identity), inputs=["knowledge", pools.name])
+    settings, inputs = settings_of(config, identity), ["knowledge", pools.name]
+    plan = store.plan("comparison", settings, inputs)
     if plan.is_done:
         log.info("comparison: up to date")
         return
@@ -77,8 +82,8 @@ def run(config: RunConfig, store: Store) -> None:
     asked = [request for rows in requests.values() for request in rows]
     steps = steps_of(config, any(request.previous_ids is not None for request in asked))
     folder = store.files.local(pools.name)
-    writer = plan.open_writer()
-    rounds = MeasuredRounds(writer, machine())
+    unfinished = store.plan(UNFINISHED, settings, inputs)
+    rounds = MeasuredRounds(unfinished, place_of(device_of(config.language_model)))
     make_arms = partial(_arms, config, reference, folder, identity.tokenizer, steps)
     outcomes = measure(make_arms, requests, config.comparison.repeats, rounds)
     log.info("comparison: looking for the places where greedy texts part")
@@ -90,11 +95,16 @@ def run(config: RunConfig, store: Store) -> None:
     }
     for line in lines(comparison):
         log.info("comparison: %s", line)
-    store.files.write("comparison/comparison.json", json.dumps(comparison, indent=2).encode())
-    writer.clear()  # what the parts hold has become the file
+    _write(plan, comparison, tasks.num_rows, rounds)
+
+
+def _write(plan: Plan, comparison: dict[str, Any], num_rows: int, rounds: MeasuredRounds) -> None:
+    """Declare the comparison, which takes the place of an older one; only then let rounds go."""
+    text = json.dumps(comparison, indent=2).encode()
     # What the try measured that the seconds are of.
-    written = {"rows_written": round(rounds.share_of_this_try * tasks.num_rows)}
-    writer.finish(written, tasks.num_rows)
+    written = {"rows_written": round(rounds.share_of_this_try * num_rows)}
+    plan.write_files(lambda folder: write_atomically(folder / JSON, text), num_rows, written)
+    rounds.discard()
 
 
 def settings_of(config: RunConfig, identity: Identity) -> dict[str, Any]:

@@ -27,14 +27,15 @@ class Signals(list[int]):
 def stop_quietly() -> None:
     """Have a Ctrl-C that meets no job end the process by one line; not in others' programs.
 
-    Modules take seconds to load, and where they were says nothing to anybody.
+    Modules take seconds to load, and where they were says nothing to anybody. It may also come
+    hours later, when a job has ended or something is only looked at: the line fits all of these.
     """
     if sys.argv[0] != _MODULE and os.path.basename(sys.argv[0]) != _COMMAND:  # noqa: PTH119
         return
 
     def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
-            print("interrupted before anything was begun", file=sys.stderr)
+            print("interrupted", file=sys.stderr)
         else:
             sys.__excepthook__(kind, error, trace)
 

@@ -5,7 +5,6 @@ are held against each other, so they must have run beside each other, by one pro
 """
 
 import logging
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,14 +13,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+import transformers
 
 from features.formats import duration
 from jobs.decoding_arms import Arm, Outcome
+from jobs.progress import Countdown
 from jobs.repeating import repeating
+from pipeline.cost_cache import engine_code, processor
 from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.types import Generation, Request, RowStatistics
+from pipeline.run_files import BUILDING
 from pipeline.schemas import TURNS
-from pipeline.store import DatasetWriter
+from pipeline.store import Plan
 
 log = logging.getLogger("jobs.compare_decoding")
 
@@ -35,14 +39,17 @@ Outcomes = Mapping[tuple[str, str], list[Outcome]]  # of the repeats, by arm and
 class MeasuredRounds:
     """What is stored of a comparison, by earlier tries and by this one."""
 
-    def __init__(self, writer: DatasetWriter, machine: str) -> None:
-        """Take what `writer` has of the same `machine`, its kind and its threads; drop the rest."""
-        self._writer, self._machine = writer, machine
+    def __init__(self, plan: Plan, place: str) -> None:
+        """Take what `plan` has stored of the same `place`, see `place_of`; drop the rest."""
+        self._plan, self._writer, self._place = plan, plan.open_writer(), place
         self._try = uuid.uuid4().hex
-        self._rows = writer.existing().to_pylist()
-        if any(row["machine"] != machine for row in self._rows):
-            log.info("comparison: what is stored was measured on another machine; beginning anew")
-            writer.clear()
+        self._rows = self._writer.existing().to_pylist()
+        if any(row["machine"] != place for row in self._rows):
+            log.info(
+                "comparison: what is stored was measured on another machine, or by another version "
+                "of this program; beginning anew"
+            )
+            self._writer.clear()
             self._rows = []
 
     def __contains__(self, one: Round) -> bool:
@@ -61,7 +68,7 @@ class MeasuredRounds:
     def store(self, one: Round, outcomes: Mapping[str, Outcome]) -> None:
         """Keep a round that is finished: the outcome of every arm."""
         repeat, kind = one
-        place = {"try": self._try, "machine": self._machine, "repeat": repeat, "kind": kind}
+        place = {"try": self._try, "machine": self._place, "repeat": repeat, "kind": kind}
         rows = [place | {"arm": arm} | _as_row(outcome) for arm, outcome in outcomes.items()]
         self._writer.append(pa.Table.from_pylist(rows, TURNS))
         self._rows += rows
@@ -73,6 +80,19 @@ class MeasuredRounds:
             found[row["arm"], row["kind"]].append(_as_outcome(row))
         return found
 
+    def discard(self) -> None:
+        """Leave nothing of what is stored, once all that it tells is kept elsewhere."""
+        store, name = self._plan.store, self._plan.name
+        store.files.remove(*self._writer.parts(), store.path(name) / BUILDING)
+        store.path(name).rmdir()
+
+
+def place_of(device: torch.device) -> str:
+    """Where and by what rounds are measured: only those of one place can be held together."""
+    threads = f"{torch.get_num_threads()} threads"
+    versions = f"torch {torch.__version__}", f"transformers {transformers.__version__}"
+    return ", ".join([processor(device), threads, *versions, f"engine {engine_code()}"])
+
 
 def measure(
     make_arms: Callable[[], Mapping[str, Arm]],
@@ -83,9 +103,10 @@ def measure(
     """Every arm on every kind, in turns; rounds that are stored already are left as they are."""
     wanted = [(repeat, kind) for repeat in range(repeats) for kind in requests]
     missing = [one for one in wanted if one not in rounds]
+    rows = " or ".join(f"{len(of_kind)} {kind}s" for kind, of_kind in requests.items())
     log.info(
-        "comparison: %d rounds of %d rows to measure, %d stored already",
-        *(len(missing), max(map(len, requests.values())), len(wanted) - len(missing)),
+        "comparison: %d rounds to measure, each of %s; %d stored already",
+        *(len(missing), rows, len(wanted) - len(missing)),
     )
     if missing:  # else it was killed when all was measured, and needs no engine any more
         arms = make_arms()
@@ -102,23 +123,20 @@ class _Turns:
     """One after the other, and what there is to tell meanwhile."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done, self._now = total, 0, "loading"
-        self._began = time.monotonic()
+        self._countdown, self._now = Countdown(log, "comparison", "turns", total), "loading"
 
     def take(self, name: str, arm: Arm, kind: str, requests: Requests) -> Outcome:
         """An arm on the rows of a kind, warm."""
         self._now, rows = f"{name} on {kind}s", requests[kind]
         arm([replace(rows[0], max_new_tokens=4)])
         outcome = arm(rows)
-        self._done += 1
+        self._countdown.add()
         log.debug("comparison: %s: %s", self._now, duration(outcome.seconds))
         return outcome
 
     def tell(self) -> None:
         """How far it is."""
-        pace = (time.monotonic() - self._began) / max(self._done, 1)
-        left = f", about {duration(pace * (self._total - self._done))} left" if self._done else ""
-        log.info("comparison: %d of %d turns, now %s%s", self._done, self._total, self._now, left)
+        self._countdown.tell(self._now)
 
 
 def _as_row(outcome: Outcome) -> dict[str, object]:

@@ -166,9 +166,8 @@ def describe(progress: Progress, total: int, longest: int, seconds: float) -> st
     is_known = progress.rows >= _KNOWN
     of_a_row = progress.tokens / progress.rows if is_known else longest
     left = max(of_a_row * total - progress.written, 0.0) / rate
-    return ", ".join(
-        [*parts, *failed, f"{'about' if is_known else 'at most'} {duration(left)} left"]
-    )
+    given = "" if is_known else " if all rows are as long as allowed"
+    return ", ".join([*parts, *failed, f"about {duration(left)} left{given}"])
 
 
 def _rate(rate: float) -> str:
@@ -183,23 +182,33 @@ class Countdown:
     ) -> None:
         """Of `total` pieces, named by `unit` in the plural, so many are done already."""
         self._log, self._what, self._unit, self._total = log, what, unit, total
-        self._last = time.monotonic()
+        self._last = time.monotonic()  # when a line was logged
         self._done = done
         self._first: tuple[float, int] | None = None  # when the first came, and how many were done
+        self._pace = 0.0  # seconds for a piece, once there were two
 
     def count(self, pieces: int = 1) -> None:
         """Some more are done; tell, if the last line is some seconds old."""
+        now = self.add(pieces)
+        if now - self._last >= _INTERVAL and self._done < self._total:
+            self.tell()
+
+    def add(self, pieces: int = 1) -> float:
+        """Some more are done, which is told later; the time by the clock of `time.monotonic`."""
         self._done += pieces
         now = time.monotonic()
         if self._first is None:  # what came before it was start-up
             self._first = now, self._done
-        if now - self._last < _INTERVAL or self._done >= self._total:
-            return
-        self._last = now
         began, before = self._first
-        left = ""
         if self._done > before:
-            pace = (now - began) / (self._done - before)
-            left = f", about {duration(pace * (self._total - self._done))} left"
+            self._pace = (now - began) / (self._done - before)
+        return now
+
+    def tell(self, doing: str = "") -> None:
+        """Log a line now, with what is being done."""
+        self._last = time.monotonic()
+        owed = self._total - self._done
+        left = f", about {duration(self._pace * owed)} left" if self._pace else ""
         done, total = count(self._done), count(self._total)
-        self._log.info("%s: %s of %s %s%s", self._what, done, total, self._unit, left)
+        now = f", now {doing}" if doing else ""
+        self._log.info("%s: %s of %s %s%s%s", self._what, done, total, self._unit, now, left)

@@ -15,7 +15,6 @@ import hashlib
 import logging
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ import pyarrow.compute as pc
 from jobs import cli
 from jobs.actor_pool import ActorPool
 from jobs.cluster import node_resources, size_workers, start_ray
+from jobs.progress import Countdown
 from jobs.recommendation_facts import facts_of
 from jobs.recommending_actor import RecommendingActor
 from jobs.train_recommender import ASOF
@@ -223,7 +223,7 @@ def _write(config: RunConfig, writer: DatasetWriter, inputs: Inputs, users: User
     total = len(inputs.user_ids)
     done = stored = writer.existing(["user_id"]).num_rows
     _log_begin(config, inputs, users, stored)
-    began = time.monotonic()
+    countdown = Countdown(log, DATASET, "users", total, stored)
     for block in answers(config, inputs, users, stored):
         owed = inputs.user_ids.slice(done, block.num_rows)
         if not block["user_id"].combine_chunks().equals(owed):
@@ -233,11 +233,7 @@ def _write(config: RunConfig, writer: DatasetWriter, inputs: Inputs, users: User
             )
         writer.append(block)
         done += block.num_rows
-        pace = (time.monotonic() - began) / (done - stored)
-        log.info(
-            "%s: %d / %d users stored, %.1f users/s with start-up, about %.0f s left",
-            *(DATASET, done, total, 1 / pace, pace * (total - done)),
-        )
+        countdown.count(block.num_rows)
     tables = (read_parts([part], RECOMMENDATIONS) for part in writer.parts())
     facts = {"method": config.recommendation.method, **facts_of(tables)}
     told = (f"{name} {value}" for name, value in facts.items() if value != "")

@@ -26,7 +26,8 @@ from pipeline.knowledge import (
     plan_waves,
     with_prompts,
 )
-from pipeline.language_model import ChatTokenizer, load_tokenizer, model_fingerprint
+from pipeline.language_model import ChatTokenizer, load_tokenizer
+from pipeline.model_identity import model_fingerprint
 from pipeline.prompts import Prompts
 from pipeline.refresh import EarlierTexts, in_tokens_of
 from pipeline.runs import open_run

@@ -22,6 +22,7 @@ from pipeline.engine.statistics import EngineStatistics
 from pipeline.engine.types import Generation
 from pipeline.knowledge import collect
 from pipeline.language_model import ChatTokenizer, check_language_model
+from pipeline.model_identity import pinned
 
 log = logging.getLogger("jobs.generate_knowledge")
 
@@ -95,7 +96,7 @@ class Writers:
             config.cluster, "knowledge", config.language_model.device, node_resources()
         )
         held = math.ceil(2 * config.engine.batch_rows / self._block_rows)
-        return ActorPool(GenerationActor, (config, workers.threads_each), workers, held)
+        return ActorPool(GenerationActor, (_pinned(config), workers.threads_each), workers, held)
 
     def _check_models(self) -> None:
         """Refuse here what the actors would refuse, where it reaches the user as it is."""
@@ -115,3 +116,12 @@ class Writers:
         """Error rows for tasks that end their workers."""
         failed = [Generation.failed(str(row), cause) for row in range(rows.num_rows)]
         return collect(rows, failed, self._tokenizer, self._config.prompts.max_tokens)
+
+
+def _pinned(config: RunConfig) -> RunConfig:
+    """For actors, which may start hours later, and where a hub name means another commit."""
+    models = {"language_model": pinned(config.language_model)}
+    if not has_draft_model(config):
+        return config.model_copy(update=models)
+    drafts = config.drafts.model_copy(update={"model": pinned(draft_model_of(config))})
+    return config.model_copy(update=models | {"drafts": drafts})

@@ -34,10 +34,10 @@ def cost_file_of(
     config: PreTrainedConfig, device: torch.device, threads: int, settings: EngineSettings
 ) -> Path:
     """As `cost_file`, of a model that need not be loaded."""
-    machine = [_processor(device), threads, torch.__version__]
+    machine = [processor(device), threads, torch.__version__]
     sizes = [settings.batch_rows, settings.max_length]
     shape = [config.to_json_string(), str(config.dtype)]
-    return FOLDER / f"{fingerprint([*shape, machine, sizes, _engine_code()])}.json"
+    return FOLDER / f"{fingerprint([*shape, machine, sizes, engine_code()])}.json"
 
 
 def read_costs(path: Path) -> CostTable | None:
@@ -79,13 +79,14 @@ def write_costs(path: Path, costs: CostTable) -> None:
 
 
 @cache
-def _engine_code() -> str:
+def engine_code() -> str:
     """What the engine's files say: other kernels have other costs."""
     folder = Path(pipeline.engine.__file__).parent
     return fingerprint([path.read_text() for path in sorted(folder.glob("*.py"))])
 
 
-def _processor(device: torch.device) -> str:
+def processor(device: torch.device) -> str:
+    """The kind of GPU or CPU behind a device, by the name that its maker gave it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

@@ -1,10 +1,23 @@
-"""Models by their names on the Hugging Face hub: what to do where one cannot be had."""
+"""Models by their names on the Hugging Face hub: fetched once, and what to do where one is not had.
 
-from collections.abc import Iterator
+What is loaded is one commit of them, a folder of the hub's cache, as any other folder is.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 from pipeline.errors import ModelError
 from pipeline.weight_files import holds_weights, missing_shards
+
+_SMALL = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
+_WEIGHTS = tuple(  # the first kind that there is is what transformers loads
+    (f"{name}.{kind}", f"{name}-*-of-*.{kind}")
+    for name, kind in (("model", "safetensors"), ("pytorch_model", "bin"))
+)
 
 
 def unreachable(path: str, section: str, error: BaseException) -> ModelError:
@@ -16,24 +29,81 @@ def unreachable(path: str, section: str, error: BaseException) -> ModelError:
     return ModelError(f"{section}.path {path!r} {_reason(path, section, error)}")
 
 
-def revision_of(path: str) -> str:
-    """The commit that a hub name means on this machine; "" where nothing of it was ever fetched.
+@cache
+def small_files(path: str, section: str) -> Path:
+    """The folder of this machine's cache with configuration and tokenizer; what lacks is fetched.
 
-    It is what the cache calls `main`. Whoever loads any file of the name while the hub answers
-    moves that to the commit of the moment.
+    The commit is what follows an "@" in `path`, else what the cache calls `main`, else, where
+    nothing of the name is here, the hub's latest. A process stays with the one that it met first.
+
+    Raises:
+        ModelError: neither the cache nor the hub has it.
     """
+    return _fetched(path, section, commit_of(path), _SMALL)
+
+
+def whole_model(path: str, section: str) -> Path:
+    """As `small_files`, with the weights.
+
+    Raises:
+        ModelError: neither the cache nor the hub has them.
+    """
+    folder = small_files(path, section)
+    for patterns in _WEIGHTS:
+        if not _is_whole(folder):
+            _fetched(path, section, folder.name, patterns)
+    if not _is_whole(folder):
+        name = path.partition("@")[0]
+        raise ModelError(
+            f"{section}.path {path!r}: {folder} lacks weights; run `hf download {name}` where "
+            f"there is a network, and set {section}.path to what it made"
+        )
+    return folder
+
+
+def commit_of(path: str) -> str:
+    """The commit that a hub name means on this machine; "" where nothing of it was ever fetched."""
     from huggingface_hub import constants
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.file_download import repo_folder_name
 
+    name, _, commit = path.partition("@")
     try:
-        name = repo_folder_name(repo_id=path, repo_type="model")
+        folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model")
     except HFValidationError:  # no name, and no folder either; who loads it says so
         return ""
-    folder = Path(constants.HF_HUB_CACHE) / name
     main = folder / "refs" / "main"
-    commit = main.read_text("utf-8").strip() if main.is_file() else ""
-    return commit if commit and (folder / "snapshots" / commit).is_dir() else ""
+    if not commit and main.is_file():
+        known = main.read_text("utf-8").strip()
+        commit = known if known and (folder / "snapshots" / known).is_dir() else ""
+    return commit
+
+
+def weight_hashes(path: str, section: str) -> dict[str, str]:
+    """sha256 of each file that the weights are loaded from, by its name.
+
+    Of files that are not here the hub tells: who plans need not fetch them.
+
+    Raises:
+        ModelError: they are not here, and the hub does not tell.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    folder = small_files(path, section)
+    if not _is_whole(folder):
+        try:
+            tree = HfApi().list_repo_tree(path.partition("@")[0], revision=folder.name)
+            told = {one.path: getattr(getattr(one, "lfs", None), "sha256", "") for one in tree}
+        except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+            raise unreachable(path, section, error) from error
+        loaded = _loaded(told)
+        if loaded and all(told[name] for name in loaded):
+            return {name: told[name] for name in loaded}
+        whole_model(path, section)
+    return {
+        name: _sha256(folder / name) for name in _loaded(file.name for file in folder.iterdir())
+    }
 
 
 def require_reachable_weights(path: str, section: str) -> None:
@@ -42,25 +112,58 @@ def require_reachable_weights(path: str, section: str) -> None:
     Raises:
         ModelError: neither, and the first to find out would be a worker, hours from now.
     """
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    folder = small_files(path, section)
+    if _is_whole(folder):
+        return
     try:
-        cached = Path(snapshot_download(path, local_files_only=True))
-        if holds_weights(cached) and not missing_shards(cached):
-            return
-    except (LocalEntryNotFoundError, HFValidationError):
-        pass
-    try:
-        HfApi().model_info(path, timeout=30.0)
+        HfApi().model_info(path.partition("@")[0], revision=folder.name, timeout=30.0)
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise unreachable(path, section, error) from error
+
+
+def _fetched(path: str, section: str, commit: str, patterns: Sequence[str]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    name, wanted, never = path.partition("@")[0], list(patterns), ["*/*", "*.py"]
+    try:
+        return Path(
+            snapshot_download(
+                name, revision=commit or None, allow_patterns=wanted, ignore_patterns=never
+            )
+        )
+    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+        raise unreachable(path, section, error) from error
+
+
+def _is_whole(folder: Path) -> bool:
+    return holds_weights(folder) and not missing_shards(folder)
+
+
+def _loaded(names: Iterable[str]) -> list[str]:
+    """Of the files of a model, those that transformers loads its weights from."""
+    names = sorted(names)
+    for patterns in _WEIGHTS:
+        if found := [name for name in names if any(fnmatch(name, one) for one in patterns)]:
+            return found
+    return []
+
+
+def _sha256(file: Path) -> str:
+    """Of a file of the cache; one that is a link to a large blob has it for its target's name."""
+    if re.fullmatch("[0-9a-f]{64}", target := file.resolve().name):
+        return target
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _reason(path: str, section: str, error: BaseException) -> str:
     from huggingface_hub import constants, errors
 
-    causes = list(_causes(error))
+    causes, name = list(_causes(error)), path.partition("@")[0]
 
     def is_of(*kinds: type[BaseException]) -> bool:
         return any(isinstance(cause, kinds) for cause in causes)
@@ -71,7 +174,7 @@ def _reason(path: str, section: str, error: BaseException) -> str:
         return "is no folder, and no name of the hub, which reads owner/name; correct it"
     if is_of(errors.GatedRepoError):
         return (
-            f"is gated: accept its terms at {constants.ENDPOINT}/{path}, and set HF_TOKEN to a "
+            f"is gated: accept its terms at {constants.ENDPOINT}/{name}, and set HF_TOKEN to a "
             "token of the account that did"
         )
     if is_of(errors.RepositoryNotFoundError):
@@ -79,7 +182,7 @@ def _reason(path: str, section: str, error: BaseException) -> str:
             "is no folder, and the hub has no such model, or it is private; correct the name, or "
             "set HF_TOKEN"
         )
-    fetch = f"run `hf download {path}` where there is a network, and set {section}.path to what it "
+    fetch = f"run `hf download {name}` where there is a network, and set {section}.path to what it "
     fetch += "made"
     if constants.HF_HUB_OFFLINE or is_of(errors.OfflineModeIsEnabled):
         return (

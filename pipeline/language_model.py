@@ -1,9 +1,8 @@
-"""The language model and its tokenizer: loading, chat prompts, identity.
+"""The language model and its tokenizer: loading, chat prompts.
 
 Nothing executable is loaded from a model's folder (`trust_remote_code` stays off).
 """
 
-import hashlib
 import logging
 import re
 from dataclasses import dataclass
@@ -29,17 +28,16 @@ from pipeline.errors import ModelError
 from pipeline.fetched import local_copy
 from pipeline.gguf_cache import converted_folder, is_converted, tokenizer_in
 from pipeline.half_characters import without_half_character
-from pipeline.hub import require_reachable_weights, revision_of, unreachable
+from pipeline.hub import require_reachable_weights, small_files, whole_model
 from pipeline.locations import is_remote
 from pipeline.model_folder import require_model_folder
+from pipeline.model_identity import model_fingerprint, no_gguf_file
 from pipeline.token_identity import tokenizer_fingerprint
-from pipeline.weight_files import WEIGHTS
 
 log = logging.getLogger(__name__)
 
 _BRACKETED = re.compile(r"[^\w\s].*\w.*[^\w\s]")  # as <think>
 _NOTHING = r"(?!)"
-_MODEL_FILES = (*WEIGHTS, "*.gguf", "config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ def model_folder(settings: LanguageModelSettings) -> Path:
     assert settings.gguf_file is not None, "other models are loaded by their path"
     file = local_copy(settings.path) / settings.gguf_file
     if not file.is_file():
-        raise ModelError(_no_gguf_file(file, "language_model"))
+        raise ModelError(no_gguf_file(file, "language_model"))
     return converted_folder(file, settings.dtype, model_fingerprint(settings))
 
 
@@ -218,7 +216,7 @@ def require_model_files(settings: LanguageModelSettings, section: str) -> None:
     folder = local_copy(settings.path)
     if settings.gguf_file is not None:
         if not (folder / settings.gguf_file).is_file():
-            raise ModelError(_no_gguf_file(folder / settings.gguf_file, section))
+            raise ModelError(no_gguf_file(folder / settings.gguf_file, section))
         return
     if folder.is_dir():
         require_model_folder(folder, section)
@@ -228,57 +226,19 @@ def require_model_files(settings: LanguageModelSettings, section: str) -> None:
         require_reachable_weights(settings.path, section)
 
 
-def _no_gguf_file(file: Path, section: str) -> str:
-    return (
-        f"{section}: {file} does not exist; run `make assets`, or set {section}.path and "
-        f"{section}.gguf_file to a model you have"
-    )
-
-
-def model_fingerprint(settings: LanguageModelSettings) -> str:
-    """Identity of the model: content of its weight and configuration files, and the dtype.
-
-    Of a hub name that is the commit, since the weights may come later, and to other machines.
-
-    Raises:
-        ModelError: a hub name is not in the cache, and cannot be had.
-    """
-    folder = local_copy(settings.path)
-    digest = hashlib.sha256(f"{settings.dtype}".encode())
-    if not folder.is_dir():
-        digest.update(f"{settings.path}{_revision(settings)}".encode())
-        return digest.hexdigest()[:16]
-    files = [folder / settings.gguf_file] if settings.gguf_file else _model_files(folder)
-    for file in files:
-        digest.update(file.name.encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:16]
-
-
-def _revision(settings: LanguageModelSettings) -> str:
-    """The commit of a hub name; its configuration is fetched where nothing of it is here yet."""
-    if not (known := revision_of(settings.path)) and settings.gguf_file is None:
-        check_language_model(settings)
-    return known or revision_of(settings.path)
-
-
-def _model_files(folder: Path) -> list[Path]:
-    return sorted(file for pattern in _MODEL_FILES for file in folder.glob(pattern))
-
-
 def _load(kind: Any, settings: LanguageModelSettings, **options: Any) -> Any:
     transformers_logging.disable_progress_bar()  # a conversion has bars of its own
     folder = local_copy(settings.path)
     path = str(folder) if is_remote(settings.path) else settings.path
     if settings.gguf_file is not None:
         path = str(model_folder(settings))
+    elif not folder.exists():
+        fetch = whole_model if kind is AutoModelForCausalLM else small_files
+        path = str(fetch(settings.path, "language_model"))
     try:
         # Unsaid, it would mean a question on a terminal.
         return kind.from_pretrained(path, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        if not folder.exists():
-            raise unreachable(settings.path, "language_model", error) from error
         raise ModelError(
             f"language_model.path {settings.path!r} cannot be loaded as {kind.__name__}: {error}"
         ) from error

@@ -167,7 +167,7 @@ FITS = pa.schema(
 TURNS = pa.schema(
     [
         ("try", pa.string()),  # one for each job that measured
-        ("machine", pa.string()),
+        ("machine", pa.string()),  # and the program, see jobs.measured_rounds.place_of
         ("repeat", pa.int32()),
         ("kind", pa.string()),
         ("arm", pa.string()),

@@ -8,9 +8,9 @@ from features.provenance import wave_datasets
 from jobs.stage_order import MEASURES, WRITES
 from pipeline.config import RunConfig
 from pipeline.errors import UserError
-from pipeline.language_model import model_fingerprint
+from pipeline.model_identity import model_fingerprint
 from pipeline.runs import is_refresh, open_run, runs_in
-from pipeline.store import Store
+from pipeline.store import Manifest, Store
 
 
 class Size(NamedTuple):
@@ -107,21 +107,34 @@ def _rates(store: Store, is_by_model: bool) -> list[tuple[str, float]]:
     return [(stage, spent / size.of(stage)) for stage, spent in seconds.items() if size.of(stage)]
 
 
+_TELLING = 0.1  # share of a dataset below which the seconds are those of starting up
 _BY_MODEL = ("generate_knowledge", "compare_decoding")
 
 
 def _seconds_of(store: Store) -> dict[str, float]:
-    """What stages took from planning to the manifest; after a kill that is the last try only."""
+    """What stages took, and would have taken at one go where a last try wrote a part only.
+
+    A stage of which no dataset, or too little of one, was written by its last try is left out.
+    """
     names = {stage: [dataset] for stage, dataset in (WRITES | MEASURES).items()} | {
         "generate_knowledge": [*_waves_of(store), "knowledge"],
         "check_ctr": [*map(dataset_of, TEMPLATES), "fits", "ctr"],
     }
-    needed = {stage: of_stage[-1] for stage, of_stage in names.items()}
-    return {
-        stage: sum(made.seconds for name in of_stage if (made := store.manifest(name)))
-        for stage, of_stage in names.items()
-        if store.manifest(needed[stage])
-    }
+    found = {}
+    for stage, of_stage in names.items():
+        made = [manifest for name in of_stage if (manifest := store.manifest(name))]
+        shares = [_share_of_last_try(manifest) for manifest in made]
+        if store.manifest(of_stage[-1]) and min(shares) >= _TELLING:
+            seconds = [manifest.seconds for manifest in made]
+            found[stage] = sum(one / share for one, share in zip(seconds, shares, strict=True))
+    return found
+
+
+def _share_of_last_try(manifest: Manifest) -> float:
+    """How much of a dataset was written in the seconds that its manifest tells."""
+    facts = manifest.facts.get("steps", manifest.facts)
+    written = facts.get("rows_written", manifest.num_rows)
+    return min(written / manifest.num_rows, 1.0) if manifest.num_rows else 1.0
 
 
 def _waves_of(store: Store) -> list[str]:

@@ -16,7 +16,8 @@ from pipeline.errors import ModelError
 from pipeline.generative.recommender import Recommender, make_recommender
 from pipeline.generative.session import ROOT, Histories, Nodes, Session
 from pipeline.generative_config import RecommenderSettings
-from pipeline.language_model import load_model, load_tokenizer, model_fingerprint
+from pipeline.language_model import load_model, load_tokenizer
+from pipeline.model_identity import model_fingerprint
 
 _NAME = "recommender.backbone"
 _SAMPLED = 10_000  # words of the LM that tell the scale of its embeddings

@@ -15,7 +15,8 @@ from jobs.soak_shop import save_tokenizer
 from jobs.waves import Identity, open_wave, plan_wave
 from pipeline.config_file import load_config
 from pipeline.knowledge import requests_of
-from pipeline.language_model import load_tokenizer, model_fingerprint
+from pipeline.language_model import load_tokenizer
+from pipeline.model_identity import model_fingerprint
 from pipeline.store import Store
 
 pytestmark = [

@@ -18,8 +18,8 @@ from pipeline.catalog_config import CatalogSettings
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import DataError, ModelError
 from pipeline.fetched import local_copy
-from pipeline.language_model import model_fingerprint
 from pipeline.mirror import Mirror
+from pipeline.model_identity import model_fingerprint
 from pipeline.readers import read_raw
 
 USERS = pa.table({"user_id": ["u1", "u2"]})

@@ -3,12 +3,15 @@
 And what is said where one cannot be had.
 """
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +19,6 @@ import torch
 from huggingface_hub import constants, errors
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    AutoConfig,
     BertConfig,
     BertModel,
     LlamaConfig,
@@ -25,18 +27,19 @@ from transformers import (
 )
 
 from features.encoder import TextEncoder, require_weights
-from pipeline import language_model
-from pipeline.decoding_config import LanguageModelSettings
+from jobs import writers
+from pipeline.config_file import load_config
+from pipeline.decoding_config import DraftSettings, LanguageModelSettings
 from pipeline.errors import ModelError
-from pipeline.hub import require_reachable_weights, revision_of, unreachable
+from pipeline.hub import commit_of, require_reachable_weights, small_files, unreachable
 from pipeline.language_model import (
     check_language_model,
     load_model,
     load_tokenizer,
-    model_fingerprint,
     require_model_files,
     stop_ids_of,
 )
+from pipeline.model_identity import model_fingerprint, pinned
 
 ROOT = Path(__file__).resolve().parents[2]
 LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -175,8 +178,9 @@ from features.encoder import TextEncoder
 from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
 from pipeline.language_model import (
-    load_model, load_tokenizer, model_fingerprint, require_model_files,
+    load_model, load_tokenizer, require_model_files,
 )
+from pipeline.model_identity import model_fingerprint
 found = {}
 for name in ("tiny/llm", "tiny/shards", "tiny/part", "tiny/configured", "tiny/none"):
     settings = LanguageModelSettings(path=name, device="cpu")
@@ -239,76 +243,224 @@ def test_names_of_the_hub_that_are_in_the_cache_need_no_network(llm, shards, tmp
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A hub cache of our own, from which nobody asks the hub; fill it with commits of tiny/llm."""
+    """A hub cache of our own, and no hub; fill it with commits of tiny/llm, as the hub's client."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch_from(tmp_path / "hub", {}))
     place = tmp_path / "hub" / "models--tiny--llm"
 
-    def commit(revision, folder=None):
+    def commit(revision, folder, but=()):
+        small_files.cache_clear()  # a process of its own
         (place / "refs").mkdir(parents=True, exist_ok=True)
+        (place / "blobs").mkdir(exist_ok=True)
         (place / "refs" / "main").write_text(revision)
         snapshot = place / "snapshots" / revision
-        if folder is None:
-            snapshot.mkdir(parents=True, exist_ok=True)
-        else:
-            shutil.copytree(folder, snapshot, dirs_exist_ok=True)
+        snapshot.mkdir(parents=True, exist_ok=True)
+        for file in folder.iterdir():
+            is_large = file.suffix == ".safetensors"
+            algorithm = hashlib.sha256 if is_large else hashlib.sha1
+            blob = place / "blobs" / algorithm(file.read_bytes()).hexdigest()
+            shutil.copy(file, blob)
+            if file.name not in but and not (snapshot / file.name).exists():
+                (snapshot / file.name).symlink_to(blob)
+        return snapshot
 
-    return commit
-
-
-def test_a_model_that_was_updated_on_the_hub_is_another_model(cache):
-    named = LanguageModelSettings(path="tiny/llm")
-    cache(REVISION)
-    assert revision_of("tiny/llm") == REVISION
-    first = model_fingerprint(named)
-    assert model_fingerprint(named) == first
-    cache(REVISION[::-1])
-    assert model_fingerprint(named) != first
-    cache(REVISION)  # and back
-    assert model_fingerprint(named) == first
-    other = named.model_copy(update={"dtype": "bfloat16"})
-    assert model_fingerprint(other) != first
+    yield commit
+    small_files.cache_clear()
 
 
-def test_a_commit_of_which_nothing_is_here_is_none(cache, tmp_path):
-    cache(REVISION)
-    shutil.rmtree(tmp_path / "hub" / "models--tiny--llm" / "snapshots")
-    assert revision_of("tiny/llm") == ""
-    for name in ("tiny/none", "none", "models/of/mine", "./mine", "owner name"):
-        assert revision_of(name) == ""
+def fetch_from(hub, upstream):
+    """What snapshot_download does, from `upstream`: folders by commit, the last one is `main`."""
+
+    def fetch(name, revision=None, allow_patterns=(), ignore_patterns=()):
+        revision = revision or list(upstream)[-1]
+        folder = hub / f"models--{name.replace('/', '--')}" / "snapshots" / revision
+        if revision not in upstream:
+            if not folder.is_dir():
+                raise errors.LocalEntryNotFoundError("neither here nor there")
+            return str(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in upstream[revision].iterdir():
+            if any(fnmatch(file.name, one) for one in allow_patterns):
+                shutil.copy(file, folder)
+        return str(folder)
+
+    return fetch
 
 
-def test_a_model_that_was_never_fetched_is_fetched_before_it_is_told_from_others(
-    cache, monkeypatch
+NAMED = LanguageModelSettings(path="tiny/llm", device="cpu")
+
+
+def test_a_hub_name_is_known_by_its_files_as_a_folder_is(cache, llm, tmp_path):
+    """So a README that is edited upstream makes no text stale."""
+    cache(REVISION, llm)
+    first = model_fingerprint(NAMED)
+    assert first == model_fingerprint(settings_of(llm))
+    edited = shutil.copytree(llm, tmp_path / "edited")
+    (edited / "README.md").write_text("# Edited")
+    cache(REVISION[::-1], edited)
+    assert commit_of("tiny/llm") == REVISION[::-1]
+    assert model_fingerprint(NAMED) == first
+    assert model_fingerprint(NAMED.model_copy(update={"dtype": "bfloat16"})) != first
+
+
+def test_what_else_was_fetched_beside_a_model_does_not_count(cache, llm, tmp_path):
+    cache(REVISION, llm)
+    first = model_fingerprint(NAMED)
+    more = shutil.copytree(llm, tmp_path / "more")
+    for name in ("pytorch_model.bin", "model.Q4.gguf", "consolidated.safetensors"):
+        (more / name).write_bytes(b"as of others")
+    cache(REVISION, more)
+    assert model_fingerprint(NAMED) == first
+
+
+@pytest.mark.parametrize("changed", ["weights", "configuration"])
+def test_a_model_that_was_updated_on_the_hub_is_another_model(cache, llm, tmp_path, changed):
+    cache(REVISION, llm)
+    first = model_fingerprint(NAMED)
+    other = shutil.copytree(llm, tmp_path / "other")
+    if changed == "weights":
+        weights = other / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    else:
+        (other / "generation_config.json").write_text('{"eos_token_id": 2}')
+    cache(REVISION[::-1], other)
+    assert model_fingerprint(NAMED) != first
+    cache(REVISION, llm)  # and back
+    assert model_fingerprint(NAMED) == first
+
+
+def test_gigabytes_are_not_read_to_tell_a_model(cache, llm, monkeypatch):
+    snapshot = cache(REVISION, llm)
+    (weights,) = snapshot.glob("*.safetensors")
+    first = model_fingerprint(NAMED)
+    weights.resolve().chmod(0)
+    monkeypatch.setattr("hashlib.file_digest", no_large_file(hashlib.file_digest))
+    assert model_fingerprint(NAMED) == first
+
+
+def no_large_file(digest):
+    def small_only(stream, algorithm):
+        assert not stream.name.endswith("safetensors")
+        return digest(stream, algorithm)
+
+    return small_only
+
+
+def test_what_is_loaded_is_the_commit_that_was_told(cache, llm, tmp_path):
+    """Though another program moves the cache's `main` meanwhile, or a worker starts elsewhere."""
+    cache(REVISION, llm)
+    (fixed, first) = pinned(NAMED), model_fingerprint(NAMED)
+    assert fixed.path == f"tiny/llm@{REVISION}"
+    assert pinned(fixed) == fixed
+    other = tmp_path / "other"
+    torch.manual_seed(1)
+    model = load_model(settings_of(llm))
+    torch.nn.init.zeros_(model.lm_head.weight)
+    model.save_pretrained(other)
+    save_tokenizer(other, pad_token="</s>")
+    cache(REVISION[::-1], other)
+    assert model_fingerprint(NAMED) != first
+    assert load_model(NAMED).lm_head.weight.abs().sum() == 0
+    assert load_tokenizer(NAMED).tokenizer.pad_token == "</s>"
+    assert model_fingerprint(fixed) == first
+    assert load_model(fixed).lm_head.weight.abs().sum() > 0
+    assert load_tokenizer(fixed).tokenizer.pad_token is None
+    assert pinned(settings_of(llm)) == settings_of(llm)
+
+
+def test_a_process_stays_with_the_commit_it_met_first(cache, llm, tmp_path):
+    cache(REVISION, llm)
+    first = model_fingerprint(NAMED)
+    main = tmp_path / "hub" / "models--tiny--llm" / "refs" / "main"
+    (main.parents[1] / "snapshots" / REVISION[::-1]).mkdir()
+    main.write_text(REVISION[::-1])  # by another program
+    assert load_model(NAMED).lm_head.weight.abs().sum() > 0
+    assert model_fingerprint(NAMED) == first
+
+
+def test_actors_get_models_with_their_commits(cache, llm):
+    cache(REVISION, llm)
+    drafts = DraftSettings(source="model", model=NAMED)
+    demo = load_config(ROOT / "conf" / "demo.yaml")
+    config = demo.model_copy(update={"language_model": NAMED, "drafts": drafts})
+    sent = writers._pinned(config)
+    assert sent.language_model.path == sent.drafts.model.path == f"tiny/llm@{REVISION}"
+    assert config.language_model.path == "tiny/llm"
+
+
+def test_weights_that_are_not_here_are_told_by_the_hub_and_fetched_when_loaded(
+    cache, llm, tmp_path, monkeypatch
 ):
-    """Else it would be another one as soon as it is here: the first night would be lost."""
-    fetched = []
+    """A dry run fetches no gigabytes, and the run after it is of the same model."""
+    snapshot = cache(REVISION, llm, but=["model.safetensors"])
+    content = hashlib.sha256((llm / "model.safetensors").read_bytes()).hexdigest()
+    tree = [
+        SimpleNamespace(path="onnx"),
+        SimpleNamespace(path="config.json", lfs=None),
+        SimpleNamespace(path="model.safetensors", lfs=SimpleNamespace(sha256=content)),
+    ]
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_tree", lambda *_, **__: tree)
+    hub = fetch_from(tmp_path / "hub", {REVISION: llm})
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
+    first = model_fingerprint(NAMED)
+    assert not (snapshot / "model.safetensors").exists()
+    assert first == model_fingerprint(settings_of(llm))
+    assert load_model(NAMED).lm_head.weight.abs().sum() > 0
+    assert (snapshot / "model.safetensors").exists()
+    assert model_fingerprint(NAMED) == first
 
-    def fetch(settings):
-        fetched.append(settings.path)
-        cache(REVISION)
 
-    monkeypatch.setattr(language_model, "check_language_model", fetch)
-    first, second = (model_fingerprint(LanguageModelSettings(path="tiny/llm")) for _ in range(2))
-    assert first == second
-    assert fetched == ["tiny/llm"]
+def test_a_model_of_which_nothing_is_here_is_the_latest_of_the_hub(
+    cache, llm, tmp_path, monkeypatch
+):
+    upstream = {REVISION: tmp_path / "none", REVISION[::-1]: llm}
+    hub = fetch_from(tmp_path / "hub", upstream)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
+    assert small_files("tiny/llm", "language_model").name == REVISION[::-1]
+    assert load_model(NAMED).lm_head.weight.abs().sum() > 0
+    assert model_fingerprint(NAMED) == model_fingerprint(settings_of(llm))
 
 
-def test_a_cached_model_without_all_of_its_shards_has_to_be_fetched(shards, tmp_path, monkeypatch):
+def test_weights_that_cannot_be_had_are_said_to_lack(cache, shards, monkeypatch):
+    lost = max(shards.glob("*.safetensors")).name
+    cache(REVISION, shards, but=[lost])
+    with pytest.raises(ModelError, match=r"'tiny/llm': .* lacks weights; run `hf download tiny/ll"):
+        load_model(NAMED)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def fail(*_, **__):
+        raise errors.OfflineModeIsEnabled
+
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_tree", fail)
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE keeps from asking"):
+        model_fingerprint(NAMED)
+
+
+def test_a_commit_of_which_nothing_is_here_is_none(cache, llm, tmp_path):
+    cache(REVISION, llm)
+    shutil.rmtree(tmp_path / "hub" / "models--tiny--llm" / "snapshots")
+    assert commit_of("tiny/llm") == ""
+    assert commit_of(f"tiny/llm@{REVISION}") == REVISION
+    for name in ("tiny/none", "none", "models/of/mine", "./mine", "owner name"):
+        assert commit_of(name) == ""
+
+
+def test_a_cached_model_without_all_of_its_shards_has_to_be_fetched(cache, shards, monkeypatch):
     asked = []
 
     def ask(*_, **__):
         asked.append(1)
         raise ConnectionError
 
-    folder = shutil.copytree(shards, tmp_path / "snapshot")
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(folder))
+    snapshot = cache(REVISION, shards)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", ask)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    require_reachable_weights("tiny/part", "language_model")
+    require_reachable_weights("tiny/llm", "language_model")
     assert asked == []
-    max(folder.glob("*.safetensors")).unlink()
+    max(snapshot.glob("*.safetensors")).unlink()
     with pytest.raises(ModelError, match="the hub does not answer"):
-        require_reachable_weights("tiny/part", "language_model")
+        require_reachable_weights("tiny/llm", "language_model")
 
 
 def raised_by_transformers(cause):
@@ -357,6 +509,6 @@ def test_a_model_that_cannot_be_had_says_what_to_do(path, cause, said, monkeypat
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(AutoConfig, "from_pretrained", fail)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     with pytest.raises(ModelError, match=said):
         check_language_model(settings_of(path))

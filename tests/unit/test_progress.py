@@ -40,13 +40,14 @@ def test_rows_in_work_move_the_line_and_shorten_the_time_left():
     assert "about 23 s left" in describe(of(1500), 100, 80, 10.0)
     none_ended = Progress(engines=EngineStatistics(tokens=300))
     assert describe(none_ended, 4, 200, 10.0) == (
-        "0 of 4 rows, 300 tokens at 30 tokens/s, at most 17 s left"
+        "0 of 4 rows, 300 tokens at 30 tokens/s, about 17 s left if all rows are as long as allowed"
     )
 
 
 def test_few_rows_do_not_tell_how_long_the_others_are():
-    """The first to end are the short ones."""
-    assert describe(Progress(9, 90, 90), 100, 100, 10.0).endswith("at most 18 min 21 s left")
+    """The first to end are the short ones. Nor is it a bound: the pace of now may not last."""
+    few = describe(Progress(9, 90, 90), 100, 100, 10.0)
+    assert few.endswith("about 18 min 21 s left if all rows are as long as allowed")
     assert describe(Progress(10, 100, 100), 100, 100, 10.0).endswith("about 1 min 30 s left")
 
 
@@ -118,3 +119,22 @@ def test_what_is_done_in_a_moment_has_no_countdown(caplog):
         countdown.count(60)
         countdown.count(40)
     assert not caplog.records
+
+
+def test_what_is_done_now_is_told_at_any_time(monkeypatch, caplog):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    countdown = Countdown(logging.getLogger("jobs.test"), "comparison", "turns", 8)
+    with caplog.at_level(logging.INFO):
+        countdown.tell("loading")
+        for now in (30.0, 90.0):
+            clock[0] = now
+            countdown.add()
+            clock[0] = now + 20.0
+            countdown.tell("plain on users")
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "comparison: 0 of 8 turns, now loading",
+        "comparison: 1 of 8 turns, now plain on users",
+        "comparison: 2 of 8 turns, now plain on users, about 6 min 00 s left",
+    ]
