@@ -36,25 +36,21 @@ _TEXT_FORMATS = {
     ".item": _TAB,
     ".inter": _TAB,
 }
+_SAY_SEPARATOR = (
+    'say what stands between its columns, as `separator: ","` beside its path, or call it .csv'
+)
 
 
-def read_columns(
-    file: Path,
-    remedies: Mapping[str, str],
-    name: str,
-    remedy: str,
-    separator: str | None = None,
-) -> pa.Table:
+def read_columns(file: Path, remedies: Mapping[str, str], name: str, remedy: str) -> pa.Table:
     """Columns of one file under their own names.
 
     `remedies` says for every wanted column what to do if it is missing, `remedy` what to do if the
-    file cannot be read; `name` is the table's. With a `separator` it is a text table, whatever the
-    file is called, unless that says Parquet.
+    file cannot be read; `name` is the table's.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or has rows of another width.
     """
-    table, odd = read_rows(file, remedies, name, remedy, separator)
+    table, odd = read_rows(file, remedies, name, remedy, None, f"call it .csv or .tsv, or {remedy}")
     if odd:
         rows = f"{odd.count:,} of {table.num_rows + odd.count:,} rows"
         raise DataError(f"{name}: {rows} {ODD_WIDTH} ({odd.examples}); {remedy}")
@@ -67,8 +63,12 @@ def read_rows(
     name: str,
     remedy: str,
     separator: str | None = None,
+    if_text: str = _SAY_SEPARATOR,
 ) -> tuple[pa.Table, OddRows | None]:
     """As `read_columns`, without the rows of another width, and what there is of these.
+
+    With a `separator` it is a text table, whatever the file is called, unless that says Parquet;
+    `if_text` is the remedy of one that is called neither a text nor Parquet.
 
     Raises:
         DataError: the file cannot be read, or lacks a column.
@@ -79,10 +79,7 @@ def read_rows(
     if options:
         return _read_text(file, options, remedies, where, remedy)
     if looks_like_text(file):
-        raise DataError(
-            f"{where} is text, not Parquet; say what stands between its columns, as `separator: "
-            '","` beside its path, or call it .csv'
-        )
+        raise DataError(f"{where} is text, not Parquet; {if_text}")
     try:
         with pq.ParquetFile(file) as parquet:
             require_columns(remedies, parquet.schema_arrow.names, where)

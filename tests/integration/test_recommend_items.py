@@ -525,7 +525,11 @@ def test_what_was_not_made_and_users_who_stand_twice_are_named(config, store, tm
     [
         ("none.csv", None, "recommendation.withdrawn: .*none.csv does not exist"),
         ("a.csv", "item\ni1\n", "'item_id' is missing; the nearest is 'item'; rename"),
-        ("a.parquet", "item_id\ni1\n", "cannot be read as Parquet .*correct recommendation.with"),
+        (
+            "a.parquet",
+            "item_id\ni1\n",
+            "is text, not Parquet; call it .csv or .tsv, or correct recommendation.with",
+        ),
     ],
 )
 def test_a_table_of_withdrawn_items_that_cannot_be_read_is_named(tmp_path, name, text, complaint):
