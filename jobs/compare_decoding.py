@@ -83,6 +83,10 @@ def run(config: RunConfig, store: Store) -> None:
     steps = steps_of(config, any(request.previous_ids is not None for request in asked))
     folder = store.files.local(pools.name)
     unfinished = store.plan(UNFINISHED, settings, inputs)
+    log.info(
+        "comparison: a measurement of speed, from which nothing else is made; "
+        "--set comparison.rows_per_kind=0 leaves it out"
+    )
     rounds = MeasuredRounds(unfinished, place_of(device_of(config.language_model)))
     make_arms = partial(_arms, config, reference, folder, identity.tokenizer, steps)
     outcomes = measure(make_arms, requests, config.comparison.repeats, rounds)

@@ -8,7 +8,9 @@ Which of them a check needs `ctr.controls` says. A killed job goes on after the 
 import logging
 import math
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from features.ctr.controls import TEMPLATES, control_texts, dataset_of, encoded
@@ -57,9 +59,13 @@ def _encode(config: RunConfig, store: Store, todo: Mapping[str, Plan]) -> None:
     start_ray(config.cluster)
     workers = size_workers(config.cluster, "features", config.encoder.device, node_resources())
     with ActorPool(EncodingActor, (config.encoder, workers.threads_each, None), workers) as pool:
+        ended = 0.0
         for name, plan in todo.items():
+            # All were planned at once; each takes the seconds that are its own.
+            plan = replace(plan, began=max(plan.began, ended))
             prompts = Prompts(users, items, interactions, config.prompts, TEMPLATES[name])
             _write(plan, prompts, pool)
+            ended = time.monotonic()
 
 
 def _write(plan: Plan, prompts: Prompts, pool: ActorPool) -> None:

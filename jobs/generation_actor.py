@@ -120,7 +120,9 @@ def make_engine(
     file = cost_file(model, config.engine)
     costs = read_costs(file)
     if costs is None:  # measured anew for other code too, and so compiled
-        tell("compiling kernels and measuring step costs (once per model and machine)")
+        tell(
+            "compiling kernels and measuring step costs (once per model, batch, length and machine)"
+        )
     engine = Engine(model, config.engine, stops, make_processors(settings, stop_ids), costs, tell)
     if costs is None:
         write_costs(file, engine.costs)

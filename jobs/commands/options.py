@@ -49,7 +49,8 @@ Limit = Annotated[
 ]
 
 
-_COMPARED = 2  # rows of a kind that a trial measures decoding on
+# A trial is for reading texts: its few rows would say nothing of speed, and take most of its time.
+_OF_A_TRIAL = "comparison.rows_per_kind=0"
 
 
 class Asked(NamedTuple):
@@ -74,9 +75,9 @@ def asked(
         f"catalog.max_{name}": min(limit, getattr(given.catalog, f"max_{name}") or limit)
         for name in ("users", "items")
     }
-    compared = min(given.comparison.rows_per_kind, _COMPARED)
-    trial = {"run": f"{given.run}-limit-{limit}", **most, "comparison.rows_per_kind": compared}
-    return Asked(path, [*overrides, *(f"{key}={value}" for key, value in trial.items())])
+    trial = {"run": f"{given.run}-limit-{limit}", **most}
+    named = [f"{key}={value}" for key, value in trial.items()]
+    return Asked(path, [_OF_A_TRIAL, *overrides, *named])
 
 
 def refuse(error: UserError, as_json: bool = False) -> NoReturn:

@@ -28,7 +28,8 @@ def init(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Config to write.")
     ] = Path("conf/own.yaml"),
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Name of the run; else the config's.")
+        str | None,
+        typer.Option(metavar="RUN", help="Name of the run; else that of the config's file."),
     ] = None,
     users: Annotated[
         str | None, typer.Option(metavar="TABLE", help="The table of users, if it is not seen.")

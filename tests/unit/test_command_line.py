@@ -97,6 +97,10 @@ def test_settings_and_limit_reach_the_job(config, job):
     assert (given.run, given.seed) == ("r-limit-20", 3)
     assert (given.catalog.max_users, given.catalog.max_items) == (7, 20)  # never more than asked
     assert (config.parent / "artifacts" / "r-limit-20" / "run.log").is_file()
+    assert given.comparison.rows_per_kind == 0  # a trial's few rows would say nothing of speed
+    words = ("embed", "--config", config, "--set", "comparison.rows_per_kind=3", "--limit", 20)
+    assert called(*words).exit_code == 0
+    assert job[-1].comparison.rows_per_kind == 3
 
 
 def test_a_refresh_is_a_run_with_a_past(config, job):
