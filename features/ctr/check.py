@@ -142,7 +142,7 @@ def _summary_of(
         "gain_over_shuffled": over_shuffled,
         "gain_over_plain": over_plain,
         "power": verdict.power(gains.get(CANARY)),
-        "verdict": verdict.helps(gains[KNOWLEDGE], over_shuffled, num_users),
+        "verdict": verdict.helps(gains[KNOWLEDGE], over_shuffled),
         "lossless": verdict.lossless(
             over_plain, gains.get(PLAIN), settings.lossless_margin, num_users
         ),

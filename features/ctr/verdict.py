@@ -18,7 +18,6 @@ _QUESTIONS = {  # by the keys of a model in ctr.json
     "verdict": "Does knowledge help?",
     "lossless": "Is acceleration lossless?",
 }
-_MOST = 1000  # times the users; a difference that would take more may as well be none
 
 
 def answers(model: Mapping[str, Any]) -> list[str]:
@@ -39,14 +38,11 @@ def outcome(gain: Gain, over_shuffled: Gain) -> str:
     return UNKNOWN
 
 
-def helps(gain: Gain, over_shuffled: Gain, users: int) -> str:
-    """One plain sentence; what shuffled text brings as well is no evidence about the text.
-
-    `users` are those of the test rows.
-    """
+def helps(gain: Gain, over_shuffled: Gain) -> str:
+    """One plain sentence; what shuffled text brings as well is no evidence about the text."""
     if gain["reason"]:
         return f"no evidence: {gain['reason']}"
-    return _about_auc(gain, over_shuffled, users) + _about_logloss(gain)
+    return _about_auc(gain, over_shuffled) + _about_logloss(gain)
 
 
 def power(canary: Gain | None) -> str:
@@ -102,33 +98,16 @@ def _needed(over_plain: Gain, margin: float, users: int) -> str:
     )
 
 
-def _wanting(gain: Gain, over_shuffled: Gain, users: int) -> str:
-    """How many test users would show what was found, if it is what was found.
-
-    Nothing where no number would, or none that could be had.
-    """
-    if gain["auc"] * over_shuffled["auc"] <= 0:  # what one of them has to exceed, the other denies
-        return ""
-    times = max((one["mde"] / one["auc"]) ** 2 for one in (gain, over_shuffled))
-    if times > _MOST:
-        return ""
-    needed = float(f"{users * times:.2g}")
-    return f", this one by some {max(needed, users + 1):,.0f} test users instead of {users:,}"
-
-
 def _interval(gain: Gain) -> str:
     return f"AUC {gain['auc']:+.4f}, 95 % interval {gain['low']:+.4f} to {gain['high']:+.4f}"
 
 
-def _about_auc(gain: Gain, over_shuffled: Gain, users: int) -> str:
+def _about_auc(gain: Gain, over_shuffled: Gain) -> str:
     interval = _interval(gain)
     word = outcome(gain, over_shuffled)
     if word == UNKNOWN:
         seen = max(gain["mde"], over_shuffled["mde"])
-        return (
-            f"no evidence at this size: {interval}; differences above {seen:.4f} would be seen"
-            f"{_wanting(gain, over_shuffled, users)}"
-        )
+        return f"no evidence at this size: {interval}; differences above {seen:.4f} would be seen"
     if word == BETTER:
         return f"helps: {interval}, and better than shuffled knowledge"
     if word == WORSE:
