@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MISSING = "n/a"
@@ -116,6 +116,11 @@ def flat_facts(facts: Mapping[str, Any], limit: int) -> list[tuple[str, str]]:
         elif not isinstance(value, list):
             pairs.append((words, fact(value)))
     return pairs[:limit]
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c; nothing of none."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def differences(plain: str, other: str) -> list[tuple[str, bool]]:

@@ -1,7 +1,6 @@
 """Which stage is made from which, and what each writes: known before any of them is imported."""
 
-from collections.abc import Sequence
-
+from features.formats import listed
 from jobs.commands.stages import COMMANDS
 from jobs.recommend import stages_of as lists_of
 from jobs.run_all import STAGES
@@ -73,8 +72,8 @@ def require_before(stage: str, config: RunConfig, store: Store) -> None:
     if not missing:
         return
     commands = {command.module: f"`laser {command.name}`" for command in COMMANDS}
-    datasets = _in_words([WRITES[one] for one in missing])
-    remedy = f"run {_in_words([commands[one] for one in missing])} first"
+    datasets = listed([WRITES[one] for one in missing])
+    remedy = f"run {listed([commands[one] for one in missing])} first"
     if len(missing) > 1:
         whole = "recommend" if stage in _LISTS else "run"
         remedy += f", in this order; `laser {whole}` does all of that, and what comes after"
@@ -91,8 +90,3 @@ def missing_before(stage: str, config: RunConfig, store: Store) -> list[str]:
         return []
     order = lists_of(config) if stage in _LISTS else STAGES
     return [one for one in order if one in needed and store.manifest(WRITES[one]) is None]
-
-
-def _in_words(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

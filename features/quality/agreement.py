@@ -10,7 +10,7 @@ same texts would reach, on average, against every other entity of the catalog.
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.measures import ratio
-from features.quality.attributes import WHY_NOT, names_of, values_of, why_not_names, years_of
+from features.quality.attributes import WHY_NOT, Listed, names_of, values_of, years_of
 from features.quality.counts import with_text
 from features.quality.words import YEARS, without, words_of, years_in
+from pipeline.row_batches import Rows
 
 _NOT_SHOWN = "the prompt does not show it"
 _FIRST_OF = {"genre": "genres"}  # prompts leave the one out where the other is
@@ -53,9 +54,9 @@ class CatalogFacts:
 
     def __init__(self, entities: pa.Table, is_shown: bool = True) -> None:
         """`entities` is USERS or ITEMS; `is_shown` says whether prompts show attributes."""
-        self._ids = entities.column(0).combine_chunks()
+        self._ids = entities.column(0)
         has_title = "title" in entities.column_names
-        self._titles = entities["title"].combine_chunks() if has_title else None
+        self._titles = Rows(entities.select(["title"])) if has_title else None
         self.facts: dict[str, Fact] = {}
         self.skipped: dict[str, str] = {}
         chunks = [pc.unique(chunk.keys) for chunk in entities["attributes"].chunks]
@@ -77,7 +78,7 @@ class CatalogFacts:
         rows = places.filter(known).to_pylist()
         titles = [""] * len(rows)
         if self._titles is not None:
-            titles = self._titles.take(pa.array(rows, pa.int64())).to_pylist()
+            titles = self._titles.take(np.array(rows, np.int64))["title"].to_pylist()
         said = texts["text"].filter(known).to_pylist()
         for row, title, text in zip(rows, titles, said, strict=True):
             words, title_words = words_of(text), words_of(title)
@@ -104,7 +105,8 @@ class Years:
         self._years = years
         known = years[years > 0]
         self._among = range(min(YEARS[0], int(known.min())), max(YEARS[-1], int(known.max())) + 1)
-        self._frequent = Counter(known.tolist())
+        values, counts = np.unique(known, return_counts=True)
+        self._frequent = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
     def count(self, row: int, said: Sequence[str], title: Sequence[str]) -> dict[str, Any]:
         """See `Fact`."""
@@ -132,16 +134,23 @@ class Years:
 class Names:
     """Names of every entity, such as its genres; of two that overlap the longer one is named."""
 
-    def __init__(self, names: list[frozenset[str]]) -> None:
-        self._names = names
-        self._phrases = _phrases(frozenset().union(*names))
-        self._longest = max((len(phrase.split()) for phrase in self._phrases), default=0)
-        self._frequent = Counter(chain.from_iterable(names))
-        self._others = sum(map(bool, names)) - 1
+    def __init__(self, listed: Listed) -> None:
+        self._listed = listed
+        self._phrases = _phrases(listed.names)
+        lengths: dict[str, set[int]] = {}
+        for phrase in self._phrases:
+            words = phrase.split()
+            lengths.setdefault(words[0], set()).add(len(words))
+        # One long name must not make every word of every text slow.
+        self._lengths = {word: sorted(own, reverse=True) for word, own in lengths.items()}
+        counts = np.bincount(listed.places, minlength=len(listed.names)).tolist()
+        self._frequent = Counter(dict(zip(listed.names, counts, strict=True)))
+        self._total = len(listed.places)
+        self._others = int(np.count_nonzero(np.diff(listed.starts))) - 1
 
     def count(self, row: int, said: Sequence[str], title: Sequence[str]) -> dict[str, Any]:
         """See `Fact`."""
-        own = self._names[row]
+        own = self._own(row)
         if not own:
             return {}
         named = self.named_in(without(said, title))
@@ -154,14 +163,18 @@ class Names:
             "right": right,
             "catalog": len(own),
             "chance": hits / max(self._others, 1),
-            "chance_catalog": (self._frequent.total() - len(own)) / max(self._others, 1),
+            "chance_catalog": (self._total - len(own)) / max(self._others, 1),
         }
+
+    def _own(self, row: int) -> set[str]:
+        start, stop = self._listed.starts[row : row + 2]
+        return {self._listed.names[place] for place in self._listed.places[start:stop]}
 
     def named_in(self, words: Sequence[str]) -> set[str]:
         """The catalog's names that stand among some words."""
         found, at = set(), 0
         while at < len(words):
-            for size in range(self._longest, 0, -1):
+            for size in self._lengths.get(words[at], ()):
                 name = self._phrases.get(" ".join(words[at : at + size]))
                 if name is not None:
                     found.add(name)
@@ -185,18 +198,12 @@ class Names:
 
 def _fact(name: str, entities: pa.Table) -> Fact | str:
     """What an attribute says, or why texts cannot be held against it; "" if it says nothing."""
-    values = values_of(entities, name)
-    if name in _FIRST_OF:
-        several = values_of(entities, _FIRST_OF[name])
-        values = pc.if_else(pc.is_valid(several), None, values)
-    if values.null_count == len(values):
-        return ""
+    values = partial(values_of, entities, name, _FIRST_OF.get(name, ""))
     years = years_of(name, values)
     if years is not None:
         return Years(years)
     names = names_of(values)
-    why = why_not_names(names)
-    return WHY_NOT[why] if why else Names(names)
+    return Names(names) if isinstance(names, Listed) else WHY_NOT.get(names, "")
 
 
 def _key(name: str, what: str) -> str:
@@ -204,7 +211,7 @@ def _key(name: str, what: str) -> str:
     return f"{name}\0{what}"
 
 
-def _phrases(names: frozenset[str]) -> dict[str, str]:
+def _phrases(names: Sequence[str]) -> dict[str, str]:
     """What says a name: itself, its synonyms, and the plurals of all of these."""
     found: dict[str, str] = {name: name for name in names}
     for name in sorted(names):

@@ -58,9 +58,10 @@ def notes(kinds: Mapping[str, Part]) -> list[str]:
         for name, fact in facts.items():
             if "skipped" in fact:
                 by_reason.setdefault(fact["skipped"], []).append(_spelled(name))
-        reasons = [f"{_listed(names)} ({why})" for why, names in by_reason.items()]
+        reasons = [f"{formats.listed(names)} ({why})" for why, names in by_reason.items()]
         said.append(
-            f"Of the {kind}s in the catalog, texts were held against {_listed(checked)}"
+            f"Of the {kind}s in the catalog, texts were held against "
+            f"{formats.listed(checked) or 'nothing'}"
             + (f"; not against {', '.join(reasons)}" if reasons else "")
         )
     return said
@@ -92,22 +93,28 @@ def _beside(key: str) -> Callable[[Column], str]:
 
 def _attribute_lines(shown: Sequence[Column]) -> list[Line]:
     """Two figures of each attribute that lists names, and one of each that is a year."""
-    facts = {
-        name: fact
+    facts = dict.fromkeys(
+        (name, fact["kind"])  # users and items may call two things the same
         for column in shown
         for name, fact in column.texts.get("catalog", {}).items()
         if "skipped" not in fact
-    }
+    )
     found: list[Line] = []
-    for name, fact in facts.items():
-        for words, show, reading in _FIGURES_OF[fact["kind"]]:
-            values = [_shown(_of_attribute(name, show), column) for column in shown]
+    for name, kind in facts:
+        for words, show, reading in _FIGURES_OF[kind]:
+            values = [_shown(_of_attribute(name, kind, show), column) for column in shown]
             found.append(Line(f"{_spelled(name).capitalize()}: {words}", values, reading))
     return found
 
 
-def _of_attribute(name: str, show: Callable[[Part], str | None]) -> Callable[[Column], str | None]:
-    return lambda column: show(column.texts["catalog"][name])
+def _of_attribute(
+    name: str, kind: str, show: Callable[[Part], str | None]
+) -> Callable[[Column], str | None]:
+    def shown(column: Column) -> str | None:
+        fact = column.texts["catalog"][name]
+        return show(fact) if fact.get("kind") == kind else None
+
+    return shown
 
 
 def _of_names(key: str) -> Callable[[Part], str | None]:
@@ -129,12 +136,6 @@ def _year(year: Part) -> str:
 def _spelled(attribute: str) -> str:
     """As prompts show it."""
     return attribute.replace("_", " ")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return (
-        " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]]) or "nothing"
-    )
 
 
 _FIGURES: list[tuple[str, Callable[[Column], str | None], str]] = [

@@ -20,9 +20,9 @@ def words_of(text: str) -> list[str]:
 
 def without(words: Sequence[str], title: Sequence[str]) -> list[str]:
     """`words` with every occurrence of `title` replaced by a break."""
-    kept, at = [], 0
+    words, title, kept, at = list(words), list(title), [], 0
     while at < len(words):
-        is_title = bool(title) and list(words[at : at + len(title)]) == list(title)
+        is_title = words[at : at + 1] == title[:1] and words[at : at + len(title)] == title
         kept.append(_BREAK if is_title else words[at])
         at += len(title) if is_title else 1
     return kept
