@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 
 from features.page.pieces import RELAXED, Splitter, origin_of
 from jobs.stage_order import require_before
-from jobs.waves import open_prompts
+from jobs.terminal_text import printable
+from jobs.waves import open_prompts_of
+from pipeline.asked_again import Again, asked_again
 from pipeline.config import RunConfig
 from pipeline.errors import ConfigError, DataError
 from pipeline.language_model import ChatTokenizer, load_tokenizer
@@ -50,7 +52,8 @@ _MOST_COMPARED = 20_000  # ids that one is held against
 def facts_of(config: RunConfig, store: Store, entity: str) -> dict[str, Any]:
     """Prompt, text, origins of its tokens and source of its vector, as plain data.
 
-    `prompt` is None where what was asked cannot be made again.
+    `prompt` is None where what was asked cannot be made again; with no `prompt_today` either,
+    `why_no_prompt` says why nothing would be asked now.
 
     Raises:
         ConfigError: `entity` is not kind/id.
@@ -59,7 +62,8 @@ def facts_of(config: RunConfig, store: Store, entity: str) -> dict[str, Any]:
     kind, name = _parsed(entity)
     require_before("encode_features", config, store)
     row = _row_of(store, kind, name)
-    prompt = prompt_of(config, store, kind, name)
+    again = again_of(config, store, kind, name)
+    prompt = again.text
     was_asked = prompt is not None and prompt_hash(prompt) == row["prompt_hash"]
     return {
         "run": config.run,
@@ -68,6 +72,7 @@ def facts_of(config: RunConfig, store: Store, entity: str) -> dict[str, Any]:
         "group": row["group_id"],
         "prompt": prompt if was_asked else None,
         "prompt_today": None if was_asked else prompt,
+        "why_no_prompt": again.error or again.why_not,
         **{name: row[name] for name in _AS_STORED},
         "tokens": len(row["token_ids"]),
         "relaxed_nats": round(row["relaxed_cost"], 3),
@@ -77,18 +82,19 @@ def facts_of(config: RunConfig, store: Store, entity: str) -> dict[str, Any]:
     }
 
 
-def prompt_of(config: RunConfig, store: Store, kind: Kind, entity_id: str) -> str | None:
-    """What a run's config and catalog make of an entity today; None if it has left the catalog."""
-    prompts = open_prompts(config, store)
-    try:
-        rows = prompts.rows(kind, pa.array([entity_id]))
-    except DataError:
-        return None
-    return prompts.take(kind, rows)[0].text
+def again_of(config: RunConfig, store: Store, kind: Kind, entity_id: str) -> Again:
+    """What a run's config and catalog make of an entity today, or why they make nothing of it."""
+    own, none = pa.array([entity_id]), pa.array([], pa.string())
+    users, items = (own, none) if kind == "user" else (none, own)
+    return asked_again(open_prompts_of(config, store, users, items), kind, own)[0]
 
 
 def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """The same for a terminal."""
+    return map(printable, _lines(facts))
+
+
+def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     title = f" {facts['title']!r}" if facts["title"] else ""
     yield f"{facts['entity']}{title} of run {facts['run']}, group {facts['group']}"
     yield ""
@@ -108,7 +114,7 @@ def _asked(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "what it was asked is not known any more: catalog, wording or settings have changed since"
     if facts["prompt_today"] is None:
-        yield "it has left the catalog, and would be asked nothing now"
+        yield f"it would be asked nothing now: {facts['why_no_prompt']}"
         return
     yield "now it would be asked:"
     yield from (f"  | {line}" for line in facts["prompt_today"].splitlines())
@@ -145,27 +151,39 @@ def _parsed(entity: str) -> tuple[Kind, str]:
 
 def _row_of(store: Store, kind: str, name: str) -> dict[str, Any]:
     """Its row of KNOWLEDGE; of the others only some are in memory at once."""
-    parts, ids = store.parts("knowledge"), []
-    for batch in read_batches(parts, KNOWLEDGE, ["kind", "entity_id"]):
-        ids += batch.filter(pc.equal(batch["kind"], kind))["entity_id"].to_pylist()
-    if name not in ids:
-        raise DataError(f"{store.files.address} has no text of {kind} {name!r}{_near(name, ids)}")
-    for batch in read_batches(parts, KNOWLEDGE, _COLUMNS):
+    count = 0
+    for ids in _ids(store, kind):
+        count += len(ids)
+        if pc.any(pc.equal(ids, name)).as_py():
+            break
+    else:
+        near = _near(name, store, kind, count)
+        raise DataError(f"{store.files.address} has no text of {kind} {name!r}{near}")
+    for batch in read_batches(store.parts("knowledge"), KNOWLEDGE, _COLUMNS):
         is_it = pc.and_(pc.equal(batch["kind"], kind), pc.equal(batch["entity_id"], name))
         if found := batch.filter(is_it).to_pylist():
             return found[0]
     raise AssertionError("it was there a moment ago")
 
 
-def _near(name: str, ids: Sequence[str]) -> str:
-    """Ids that are like one that is not there."""
-    if not ids:
+def _ids(store: Store, kind: str) -> Iterator[pa.ChunkedArray]:
+    """Of the texts of a kind, some at a time."""
+    for batch in read_batches(store.parts("knowledge"), KNOWLEDGE, ["kind", "entity_id"]):
+        yield batch.filter(pc.equal(batch["kind"], kind))["entity_id"]
+
+
+def _near(name: str, store: Store, kind: str, count: int) -> str:
+    """Ids, of `count`, that are like one that is not there: of many, a sample is looked at."""
+    if not count:
         return ", nor of any other of its kind (generation.kinds)"
-    step = -(-len(ids) // _MOST_COMPARED)
-    near = difflib.get_close_matches(name, ids[::step], _NEAR, cutoff=0.5)
+    some, step, seen = [], -(-count // _MOST_COMPARED), 0
+    for ids in _ids(store, kind):
+        some += ids.take(pa.array(range(-seen % step, len(ids), step), pa.int64())).to_pylist()
+        seen += len(ids)
+    near = difflib.get_close_matches(name, some, _NEAR, cutoff=0.5)
     if near:
-        return f"; the nearest of {len(ids):,} ids are {', '.join(near)}"
-    return f"; none of {len(ids):,} ids is like it: {', '.join(ids[:_NEAR])}, ..."
+        return f"; the nearest of {count:,} ids are {', '.join(near)}"
+    return f"; none of {count:,} ids is like it: {', '.join(some[:_NEAR])}, ..."
 
 
 def _by_source(origins: Sequence[int]) -> dict[str, int]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from jobs import cli
 from jobs.stage_order import require_before
+from jobs.terminal_text import printable
 from jobs.wave_names import last_wave, pools_name
 from pipeline.config import RunConfig
 from pipeline.engine.row import Row
@@ -74,6 +75,10 @@ def facts_of(
 
 def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """The same for a terminal."""
+    return map(printable, _lines(facts))
+
+
+def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     group = facts["group"]
     yield f"{facts['pools']}: {facts['bytes_per_token']:.1f} bytes per token"
     yield (

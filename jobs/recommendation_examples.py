@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.terminal_text import printable
 from pipeline.parts import read_parts
 from pipeline.schemas import RECOMMENDATIONS
 from pipeline.store import Store
@@ -31,7 +32,8 @@ def examples(store: Store) -> Iterator[str]:
         liked = interactions.filter(pc.and_(own, pc.less_equal(interactions["timestamp"], asof)))
         liked = liked.sort_by([("timestamp", "descending"), ("item_id", "descending")])
         before = _titles(liked["item_id"].to_pylist()[:_LIKED][::-1], items)
-        yield f"user {user} liked {before}; next: {_titles(listed[:_LISTED], items)}"
+        told = f"user {user} liked {before}; next: {_titles(listed[:_LISTED], items)}"
+        yield printable(told)
 
 
 def _titles(ids: list[str], items: pa.Table) -> str:

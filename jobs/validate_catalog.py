@@ -17,6 +17,7 @@ from jobs.catalog_trial import quiet
 from jobs.catalog_warnings import warnings_of
 from jobs.preflight import complaints
 from jobs.prompt_lengths import length_warnings, prompt_lengths
+from jobs.terminal_text import printable
 from jobs.unread_titles import unread_titles
 from pipeline.catalog import Catalog, make_catalog
 from pipeline.config import RunConfig
@@ -167,6 +168,10 @@ def _unknown_groups(tables: Mapping[str, Any], config: RunConfig) -> Iterator[Co
 
 def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts for a terminal."""
+    return map(printable, _lines(facts))
+
+
+def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     if "tables" in facts:
         yield from _table_lines(facts["tables"])
         yield from _split_lines(facts)

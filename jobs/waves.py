@@ -28,9 +28,11 @@ from pipeline.knowledge import (
 )
 from pipeline.language_model import ChatTokenizer, load_tokenizer
 from pipeline.model_identity import model_fingerprint
+from pipeline.parts import read_batches
 from pipeline.prompts import Prompts
 from pipeline.refresh import EarlierTexts, in_tokens_of
 from pipeline.runs import open_run
+from pipeline.schemas import INTERACTIONS, ITEMS, USERS
 from pipeline.store import Plan, Store
 
 CATALOG = ["users", "items", "interactions"]
@@ -166,6 +168,29 @@ def open_prompts(config: RunConfig, store: Store) -> Prompts:
     """What the catalog's entities are asked."""
     users, items, interactions = (store.read(name) for name in CATALOG)
     return Prompts(users, items, interactions, config.prompts, templates_of(config))
+
+
+def open_prompts_of(
+    config: RunConfig, store: Store, user_ids: pa.Array, item_ids: pa.Array
+) -> Prompts:
+    """What a few users and items are asked; no more of the catalog is held than that takes."""
+    past, ratings = [], [pa.array([], pa.float32())]
+    for some in read_batches(store.parts("interactions"), INTERACTIONS, INTERACTIONS.names):
+        earlier = some.filter(pc.equal(some["split"], "knowledge"))
+        ratings.append(pc.unique(earlier["rating"]))
+        past.append(earlier.filter(pc.is_in(earlier["user_id"], value_set=user_ids)))
+    own = pa.concat_tables(past)
+    named = pa.chunked_array([item_ids, *own["item_id"].chunks], pa.string())
+    users = _those(store, "users", USERS, user_ids)
+    items = _those(store, "items", ITEMS, pc.unique(named))
+    known = pc.unique(pa.chunked_array(ratings))
+    ratings_of_all = pa.chunked_array([known])
+    return Prompts(users, items, own, config.prompts, templates_of(config), ratings_of_all)
+
+
+def _those(store: Store, name: str, schema: pa.Schema, ids: pa.Array) -> pa.Table:
+    batches = read_batches(store.parts(name), schema, schema.names)
+    return pa.concat_tables(one.filter(pc.is_in(one[0], value_set=ids)) for one in batches)
 
 
 def require_own_vectors(store: Store) -> None:

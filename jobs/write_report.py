@@ -27,6 +27,7 @@ from features.report import summarise
 from jobs import cli
 from jobs.left_out import why_no_check, why_no_comparison
 from jobs.wave_names import knowledge_name
+from jobs.waves import open_prompts_of
 from pipeline.config import RunConfig
 from pipeline.errors import DataError, ModelError
 from pipeline.parts import read_batches
@@ -87,21 +88,17 @@ def run(config: RunConfig, store: Store) -> str:
 def _explorer(config: RunConfig, store: Store) -> Explorer:
     """The texts of the run, by their tokens where the run knows where each came from."""
     knowledge = partial(read_batches, store.parts("knowledge"), KNOWLEDGE)
-    items = store.read("items")
-    prompts = _prompts(config, store, items)
-    return pack(knowledge, items, decoder_of(config, store), prompts=prompts)
+    items = store.read("items", ["item_id", "title"])
+    prompts_of = partial(_prompts, config, store)
+    return pack(knowledge, items, decoder_of(config, store), prompts_of=prompts_of)
 
 
-def _prompts(config: RunConfig, store: Store, items: pa.Table) -> Prompts | None:
-    """What makes the prompts of the run again; None, with a line in the log, if nothing can."""
+def _prompts(
+    config: RunConfig, store: Store, user_ids: pa.Array, item_ids: pa.Array
+) -> Prompts | None:
+    """What makes prompts of the run again; None, with a line in the log, if nothing can."""
     try:
-        return Prompts(
-            store.read("users"),
-            items,
-            store.read("interactions"),
-            config.prompts,
-            templates_of(config),
-        )
+        return open_prompts_of(config, store, user_ids, item_ids)
     except DataError as error:
         log.warning("report: texts are shown without what was asked: %s", error)
         return None

@@ -57,6 +57,7 @@ class Prompts:
         interactions: schema INTERACTIONS, sorted as that schema says.
         settings: domain, and how many of the latest interactions a user's prompt shows.
         templates: the wording.
+        ratings: all of the past, where `interactions` holds those of a few users only.
 
     Raises:
         DataError: a past interaction names an item that `items` lacks.
@@ -69,6 +70,7 @@ class Prompts:
         interactions: pa.Table,
         settings: PromptSettings,
         templates: Templates,
+        ratings: pa.ChunkedArray | None = None,
     ) -> None:
         self._settings = settings
         self._templates = templates
@@ -80,7 +82,7 @@ class Prompts:
         self._categories = _Categories(items["attributes"])
         past = interactions.filter(pc.equal(interactions["split"], "knowledge"))
         self._history = _History.of(users, items, past)
-        self._in_words = RatingWords.of(past["rating"])
+        self._in_words = RatingWords.of(past["rating"] if ratings is None else ratings)
         # Groups and pools see all of the past, so a text may owe something to any of it.
         self.asof: int = pc.max(past["timestamp"]).as_py() or 0
 
@@ -88,13 +90,17 @@ class Prompts:
         """How many users or items there are."""
         return len(self._ids[kind])
 
+    def places(self, kind: Kind, entity_ids: pa.Array) -> pa.Array:
+        """Where entities stand in the catalog: int32, null for one that stands nowhere."""
+        return pc.index_in(entity_ids, value_set=self._ids[kind])
+
     def rows(self, kind: Kind, entity_ids: pa.Array) -> np.ndarray:
         """Where entities stand in the catalog: (entities,) int64.
 
         Raises:
             DataError: one stands nowhere.
         """
-        rows = pc.index_in(entity_ids, value_set=self._ids[kind])
+        rows = self.places(kind, entity_ids)
         if rows.null_count:
             ghost = entity_ids.filter(pc.is_null(rows))[0].as_py()
             raise DataError(f"groups names {kind} {ghost!r}, which is not in the catalog")

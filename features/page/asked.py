@@ -16,14 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.errors import DataError
+from pipeline.asked_again import Again, asked_again
 from pipeline.prompts import Kind, Prompts, prompt_hash
 
 log = logging.getLogger(__name__)
 
 _KINDS: tuple[Kind, ...] = ("user", "item")
 _MOST_CHARACTERS = 8_000_000  # of all lines: some four megabytes of page
-_AT_ONCE = 1000
+_UNLIKE = "made again, it comes out otherwise: the catalog, the wording or settings have changed"
+_NO_ROOM = "this page has no room for all prompts"
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _LONG = 160  # characters of a line that is cut behind its commas: a list may stand on one line
 _BEHIND_COMMA = re.compile(r"(?<=[,;] )")
@@ -31,58 +32,46 @@ _BEHIND_COMMA = re.compile(r"(?<=[,;] )")
 
 @dataclass
 class Asked:
-    """Prompts by their lines; None is a prompt that cannot be shown."""
+    """Prompts by their lines; None is a prompt that cannot be shown, and says why."""
 
     lines: list[str] = field(default_factory=list)
     prompts: list[list[int] | None] = field(default_factory=list)
-    unlike: int = 0  # prompts that come out otherwise than they were asked
-    no_room: int = 0
+    why_not: list[str] = field(default_factory=list)  # "" of what is shown
 
 
 def asked_of(rows: pa.Table, prompts: Prompts) -> Asked:
     """The prompts of some rows of KNOWLEDGE (kind, entity_id, prompt_hash), in their order."""
-    found: list[str | None] = [None] * rows.num_rows
+    found = [Again(None)] * rows.num_rows
     for kind in _KINDS:
         places = np.flatnonzero(pc.equal(rows["kind"], kind).to_numpy())
         ids = rows["entity_id"].take(pa.array(places)).combine_chunks()
-        for start in range(0, len(places), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            for place, prompt in zip(
-                places[some].tolist(), _made(prompts, kind, ids[some]), strict=True
-            ):
-                found[place] = prompt
+        for place, again in zip(places.tolist(), asked_again(prompts, kind, ids), strict=True):
+            found[place] = again
+    if failed := [one.error for one in found if one.error]:
+        told = "report: %d texts are shown without what was asked: %s"
+        log.warning(told, len(failed), failed[0])
     hashes = rows["prompt_hash"].to_pylist()
-    return _packed(
-        [
-            text if text is not None and prompt_hash(text) == wanted else None
-            for text, wanted in zip(found, hashes, strict=True)
-        ]
-    )
+    return _packed([_if_same(*one) for one in zip(found, hashes, strict=True)])
 
 
-def _made(prompts: Prompts, kind: Kind, ids: pa.Array) -> list[str | None]:
-    """None where wording that has changed since cannot be filled in."""
-    try:
-        return [prompt.text for prompt in prompts.take(kind, prompts.rows(kind, ids))]
-    except DataError as error:
-        log.warning("report: some texts are shown without what was asked: %s", error)
-        return [None] * len(ids)
+def _if_same(again: Again, wanted: str) -> Again:
+    if again.text is None or prompt_hash(again.text) == wanted:
+        return again
+    return Again(None, _UNLIKE)
 
 
-def _packed(texts: list[str | None]) -> Asked:
+def _packed(found: list[Again]) -> Asked:
     asked, places, room = Asked(), {}, _MOST_CHARACTERS
-    for text in texts:
-        if text is None:
-            asked.unlike += 1
+    for text, why_not, _ in found:
+        lines = parts_of(text or "")
+        size = sum(len(line) for line in {*lines} if line not in places)
+        if text is None or size > room:
             asked.prompts.append(None)
+            asked.why_not.append(why_not or _NO_ROOM)
             continue
-        lines = parts_of(text)
-        room -= sum(len(line) for line in {*lines} if line not in places)
-        if room < 0:
-            asked.no_room += 1
-            asked.prompts.append(None)
-            continue
+        room -= size
         asked.prompts.append([places.setdefault(line, len(places)) for line in lines])
+        asked.why_not.append("")
     asked.lines = list(places)
     return asked
 

@@ -189,6 +189,7 @@
       const asked = columns.asked[row];
       byId("asked").hidden = !asked;
       byId("unasked").hidden = Boolean(asked);
+      byId("why").textContent = indexed("unasked")(row);
       byId("prompt").textContent = asked ? asked.map((line) => lines[line]).join("") : "";
     }
 

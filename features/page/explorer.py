@@ -9,7 +9,7 @@ The page holds them as base64 of gzipped JSON, so no text of a catalog is ever p
 import base64
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ COLUMNS = (
     *("kind", "entity_id", "group_id", "wave", "rule", "finish_reason", "text", "token_ids"),
     *("forward_passes", "relaxed_tokens", "relaxed_cost", "error", "prompt_hash"),
 )
+# Ids of users and of items -> what makes their prompts; None if nothing can.
+PromptsOf = Callable[[pa.Array, pa.Array], Prompts | None]
 _MOST_ROWS = 10_000
 _MOST_CHARACTERS = 20_000_000  # of all texts: some ten megabytes of page
 _SOURCE_NAMES = {
@@ -51,8 +53,8 @@ class Explorer:
     failed: int
     of_failed: int
     has_origins: bool
+    has_prompts: bool = False  # or, of each text, why its prompt is not there
     asked: int = 0  # texts whose prompt stands beside them
-    unlike: int = 0  # texts whose prompt, made again, is another than they answer
 
     @property
     def is_sample(self) -> bool:
@@ -65,7 +67,7 @@ def pack(
     items: pa.Table,
     decode: Decode | None,
     most_rows: int = _MOST_ROWS,
-    prompts: Prompts | None = None,
+    prompts_of: PromptsOf | None = None,
 ) -> Explorer:
     """The texts of a run; of a large one evenly spaced rows that failed, and that did not.
 
@@ -74,7 +76,7 @@ def pack(
         items: ITEMS, for the titles.
         decode: turns token ids into text; None if nobody can, then no token has a colour.
         most_rows: of the explorer.
-        prompts: makes what was asked; None if nobody can, then no text has its prompt.
+        prompts_of: for the entities shown; None if nobody makes prompts, then no text has one.
     """
     is_failed, most = _looked_over(knowledge, most_rows)
     rows = _chosen(is_failed, most)
@@ -85,10 +87,10 @@ def pack(
         for row in batch.to_pylist():
             for name, value in zip(columns, _pieces_of(row, splitter), strict=True):
                 columns[name].append(value)
-    asked = asked_of(chosen, prompts) if prompts is not None else Asked()
+    asked = _asked(chosen, prompts_of)
     packed = {
         "sources": [[name, _SOURCE_NAMES.get(name, name)] for name in SOURCES],
-        "columns": _described(chosen, items) | columns | {"asked": asked.prompts},
+        "columns": _described(chosen, items) | columns | _reasons(asked),
         "lines": asked.lines,
     }
     text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
@@ -100,9 +102,25 @@ def pack(
         int(is_failed[rows].sum()),
         int(is_failed.sum()),
         has_origins=any(columns["origins"]),
-        asked=len(asked.prompts) - asked.unlike - asked.no_room,
-        unlike=asked.unlike,
+        has_prompts=bool(asked.prompts),
+        asked=asked.why_not.count(""),
     )
+
+
+def _asked(chosen: pa.Table, prompts_of: PromptsOf | None) -> Asked:
+    """What was asked, if anybody can make it again."""
+    if prompts_of is None:
+        return Asked()
+    users, items = (
+        chosen.filter(pc.equal(chosen["kind"], kind))["entity_id"].combine_chunks()
+        for kind in KINDS
+    )
+    prompts = prompts_of(users, items)
+    return Asked() if prompts is None else asked_of(chosen, prompts)
+
+
+def _reasons(asked: Asked) -> dict[str, Any]:
+    return {"asked": asked.prompts, "unasked": _indexed(asked.why_not)}
 
 
 def _looked_over(knowledge: Batches, most_rows: int) -> tuple[np.ndarray, int]:
@@ -130,6 +148,7 @@ def _spaced(rows: int, wanted: int) -> np.ndarray:
 
 def _described(chosen: pa.Table, items: pa.Table) -> dict[str, Any]:
     """All but the text; words that come again and again are a list of them, and places in it."""
+    items = items.filter(pc.is_in(items["item_id"], value_set=chosen["entity_id"]))
     titles = dict(zip(items["item_id"].to_pylist(), items["title"].to_pylist(), strict=True))
     ids, kinds = chosen["entity_id"].to_pylist(), chosen["kind"].to_pylist()
     plain = {

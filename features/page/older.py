@@ -11,7 +11,7 @@ _REPORT = {
     **{
         "no_check": "",
         "no_comparison": "",
-        "left_out": [],
+        "left_out": None,
         "quality": None,
         "examples": [],
         "ctr": None,

@@ -95,7 +95,7 @@ def names_of(values: Values) -> Listed | str:
         rows, found = _pairs(some, names)
         places.append(found.astype(np.int32))
         counts.append(np.bincount(rows, minlength=len(some)))
-        filled += np.count_nonzero(counts[-1])
+        filled += int(np.count_nonzero(counts[-1]))
         if len(names) > _LARGEST:
             break
     if is_empty:

@@ -6,7 +6,6 @@ import itertools
 import json
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -48,8 +47,10 @@ def titles(**names):
     return pa.Table.from_pylist(rows, schema=ITEMS)
 
 
-def pack(knowledge, *others, **options):
+def pack(knowledge, *others, prompts=None, **options):
     """The texts of a table, seven rows at a time."""
+    if prompts is not None:
+        options["prompts_of"] = lambda users, items: prompts
     starts = range(0, max(knowledge.num_rows, 1), 7)
     return pack_batches(
         lambda columns: (knowledge.select(columns).slice(start, 7) for start in starts),
@@ -151,8 +152,9 @@ class Asking:
     def __init__(self, lines):
         self.lines = lines
 
-    def rows(self, kind, entity_ids):
-        return np.array([int(name[1:]) for name in entity_ids.to_pylist()])
+    def places(self, kind, entity_ids):
+        numbers = [int(name[1:]) for name in entity_ids.to_pylist()]
+        return pa.array([None if number >= 90 else number for number in numbers], pa.int32())
 
     def take(self, kind, rows):
         if kind == "user" and 9 in rows:
@@ -180,27 +182,48 @@ def test_what_was_asked_stands_beside_a_text_only_if_its_hash_says_so():
     explorer = pack(table(rows), titles(), decode, prompts=prompts)
     texts = [prompts.text(kind, n) for kind, n in wanted]
     assert asked(explorer) == [*texts[:2], None, texts[3]]
-    assert (explorer.asked, explorer.unlike) == (3, 1)
+    assert explorer.asked == 3
+    assert [word[:10] for word in why_not(explorer)] == ["", "", "made again", ""]
     assert len(unpacked(explorer)["lines"]) == 2 + 1 + 3 + 1  # what prompts share stands once
     assert asked(pack(table(rows), titles(), decode)) == []
 
 
-def test_wording_that_can_no_longer_be_filled_in_shows_no_prompt(caplog):
+def why_not(explorer):
+    reasons = unpacked(explorer)["columns"]["unasked"]
+    return [reasons["names"][place] for place in reasons["places"]]
+
+
+def test_one_entity_that_cannot_be_asked_hides_no_other_prompt_and_each_says_why(caplog):
     prompts = Asking([])
-    rows = [row(9, "user"), row(1) | {"prompt_hash": prompt_hash(prompts.text("item", 1))}]
+    rows = [row(n, "user") for n in (3, 9, 91, 4, 5)]
+    for one, number in zip(rows, (3, 9, 91, 4), strict=False):
+        one["prompt_hash"] = prompt_hash(prompts.text("user", number))
     explorer = pack(table(rows), titles(), decode, prompts=prompts)
-    assert asked(explorer) == [None, prompts.text("item", 1)]
-    assert "shown without what was asked: it cannot be filled in for user 'u9'" in caplog.text
+    text = prompts.text("user", 0)
+    assert asked(explorer) == [text, None, None, text, None]
+    assert why_not(explorer) == [
+        "",
+        "today's wording cannot be filled in for it",
+        "it is not in the catalog any more",
+        "",
+        "made again, it comes out otherwise: the catalog, the wording or settings have changed",
+    ]
+    assert "1 texts are shown without what was asked: it cannot be filled in" in caplog.text
 
 
-def test_prompts_that_the_page_has_no_room_for_are_left_out(monkeypatch, made_up_report):
-    monkeypatch.setattr("features.page.asked._MOST_CHARACTERS", 60)
-    prompts = Asking([f"{n} {'x' * 18}\n" for n in range(3)])
-    rows = [row(n) | {"prompt_hash": prompt_hash(prompts.text("item", n))} for n in range(3)]
+def test_prompts_that_the_page_has_no_room_for_are_left_out_and_take_none(monkeypatch):
+    monkeypatch.setattr("features.page.asked._MOST_CHARACTERS", 80)
+    prompts = Asking(["short\n", f"{'x' * 60}\n", f"{'y' * 60}\n"])
+    numbers = (0, 2, 1, 0)
+    rows = [row(n) | {"prompt_hash": prompt_hash(prompts.text("item", n))} for n in numbers]
     explorer = pack(table(rows), titles(), decode, prompts=prompts)
-    assert asked(explorer) == [prompts.text("item", 0), None, None]
-    assert (explorer.asked, explorer.unlike) == (1, 0)
-    assert "this page has no room for all prompts" in render(made_up_report, explorer)
+    short = prompts.text("item", 0)
+    assert asked(explorer) == [short, None, None, short]
+    assert why_not(explorer)[1] == "this page has no room for all prompts"
+    monkeypatch.setattr("features.page.asked._MOST_CHARACTERS", 130)
+    assert asked(pack(table(rows), titles(), decode, prompts=prompts)) == [
+        short, None, prompts.text("item", 1), short
+    ]  # fmt: skip
 
 
 @given(st.text(alphabet="a,; \n\r\u7535", max_size=500))

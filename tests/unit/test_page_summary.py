@@ -372,6 +372,7 @@ def test_a_report_of_the_first_program_still_gives_a_page(made_up_report):
         page.replace(f"1{NBSP}min", "1 min")
     )
     assert "Quality was not measured" in page
+    assert "how many was not recorded when it was made" in page
     assert "strict should write what plain decoding does, which was not counted" in page
 
 
