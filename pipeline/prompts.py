@@ -57,7 +57,8 @@ class Prompts:
         interactions: schema INTERACTIONS, sorted as that schema says.
         settings: domain, and how many of the latest interactions a user's prompt shows.
         templates: the wording.
-        ratings: all of the past, where `interactions` holds those of a few users only.
+        ratings: all of the past, where `interactions` holds those of a few users only (then
+            `asof` is of these).
 
     Raises:
         DataError: a past interaction names an item that `items` lacks.
