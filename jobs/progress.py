@@ -165,7 +165,8 @@ def describe(progress: Progress, total: int, longest: int, seconds: float) -> st
         parts.append(f"{per_pass:.2f} tokens per forward pass")
     is_known = progress.rows >= _KNOWN
     of_a_row = progress.tokens / progress.rows if is_known else longest
-    left = max(of_a_row * total - progress.written, 0.0) / rate
+    begun = progress.written - progress.tokens  # tokens of rows that are not finished
+    left = max(of_a_row * (total - progress.rows) - begun, 0.0) / rate
     given = "" if is_known else " if all rows are as long as allowed"
     return ", ".join([*parts, *failed, f"about {duration(left)} left{given}"])
 

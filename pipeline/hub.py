@@ -72,11 +72,13 @@ def commit_of(path: str) -> str:
         folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model")
     except HFValidationError:  # no name, and no folder either; who loads it says so
         return ""
-    main = folder / "refs" / "main"
-    if not commit and main.is_file():
-        known = main.read_text("utf-8").strip()
-        commit = known if known and (folder / "snapshots" / known).is_dir() else ""
-    return commit
+    if commit:
+        return commit
+    try:
+        known = (folder / "refs" / "main").read_text("utf-8").strip()
+        return known if known.isalnum() and (folder / "snapshots" / known).is_dir() else ""
+    except (OSError, ValueError):  # none, or a broken cache; who loads the model says so
+        return ""
 
 
 def weight_hashes(path: str, section: str) -> dict[str, str]:

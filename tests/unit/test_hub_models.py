@@ -291,6 +291,13 @@ def fetch_from(hub, upstream):
 NAMED = LanguageModelSettings(path="tiny/llm", device="cpu")
 
 
+@pytest.mark.parametrize("broken", [b"\xff\xfe", b"x" * 5000, b"..", b"a\0b", b""])
+def test_a_broken_cache_has_no_commit(cache, tmp_path, llm, broken):
+    cache(REVISION, llm)
+    (tmp_path / "hub" / "models--tiny--llm" / "refs" / "main").write_bytes(broken)
+    assert commit_of("tiny/llm") == ""
+
+
 def test_a_hub_name_is_known_by_its_files_as_a_folder_is(cache, llm, tmp_path):
     """So a README that is edited upstream makes no text stale."""
     cache(REVISION, llm)

@@ -47,8 +47,14 @@ def test_rows_in_work_move_the_line_and_shorten_the_time_left():
 def test_few_rows_do_not_tell_how_long_the_others_are():
     """The first to end are the short ones. Nor is it a bound: the pace of now may not last."""
     few = describe(Progress(9, 90, 90), 100, 100, 10.0)
-    assert few.endswith("about 18 min 21 s left if all rows are as long as allowed")
+    assert few.endswith("about 16 min 51 s left if all rows are as long as allowed")
     assert describe(Progress(10, 100, 100), 100, 100, 10.0).endswith("about 1 min 30 s left")
+
+
+def test_no_time_is_left_once_few_rows_are_all_done():
+    assert "about 0.0 s left" in describe(Progress(1, 5, 5), 1, 96, 10.0)
+    of_two = Progress(1, 5, 5, engines=EngineStatistics(tokens=55))
+    assert "about 9.1 s left" in describe(of_two, 2, 100, 10.0)
 
 
 def test_a_rate_is_never_a_bare_nought():
