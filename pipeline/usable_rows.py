@@ -114,6 +114,8 @@ def _require_enough(tables: tuple[_Rows, ...], most: float) -> None:
 
 def _too_many(rows: _Rows, most: float) -> Iterator[str]:
     lost = sum(rows.lost.values())
-    if lost and (lost > most * rows.given or lost == rows.given):
+    if not rows.given:
+        yield f"{rows.name}: no rows; check the path"
+    elif lost and (lost > most * rows.given or lost == rows.given):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in rows.lost.items())
         yield f"{rows.name}: {lost:,} of {rows.given:,} rows: {reasons}"

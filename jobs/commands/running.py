@@ -14,6 +14,7 @@ import typer
 from jobs import cli
 from jobs.commands.options import Asked, as_facts, print_json
 from jobs.commands.outcome import outcome
+from jobs.output import printable
 from jobs.stage_order import require_before
 from pipeline.config import RunConfig
 from pipeline.store import Store
@@ -74,7 +75,7 @@ def look(view: View, on: Asked, as_json: bool, must_exist: bool = True) -> NoRet
         seen.append(facts)
         if not as_json:
             for line in lines:
-                print(line)
+                print(printable(line))
         return code
 
     if not as_json:

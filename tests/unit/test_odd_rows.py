@@ -145,3 +145,8 @@ def test_a_cell_of_megabytes_is_read(settings):
     books[4] = f"b3,{'long ' * 600_000}"
     catalog = load_catalog(settings(books))
     assert len(catalog.items["title"][3].as_py()) > 2_999_990
+
+
+def test_a_table_without_rows_is_named_and_not_only_who_misses_them(settings):
+    with pytest.raises(UnusableCatalog, match="items: no rows"):
+        load_catalog(settings(BOOKS[:1], unusable_rows="drop", max_unusable_share=1.0))
