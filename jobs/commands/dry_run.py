@@ -27,8 +27,8 @@ _LOAD_TOKENIZERS = ("generate_knowledge", "build_pools", "compare_decoding", "ex
 _UP_TO_DATE = "up to date"
 _DECODE = ("generate_knowledge", "compare_decoding")
 STEP_COSTS = (
-    "besides, kernels are compiled and the model's step costs measured, once per batch and length: about a "
-    "minute for a small model on two cores"
+    "besides, kernels are compiled and the model's step costs measured, once per batch and "
+    "length: about a minute for a small model on two cores"
 )
 
 
