@@ -1,23 +1,11 @@
-"""Standard output for people.
-
-Its reader may leave: `make status | head -1` is no failure of the job. And what a catalog or a
-model has written gives a terminal no orders.
-"""
+"""Standard output whose reader may leave: `make status | head -1` is no failure of the job."""
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and line feeds
-
-
-def printable(text: str) -> str:
-    """Text whose control characters are spelled out, as `\\x1b`."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 @contextmanager

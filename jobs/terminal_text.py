@@ -7,5 +7,5 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """`text`, each character that a terminal might obey replaced."""
-    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
+    """`text`, each character that a terminal might obey spelled out, as `\\x1b`."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

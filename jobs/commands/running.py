@@ -14,8 +14,8 @@ import typer
 from jobs import cli
 from jobs.commands.options import Asked, as_facts, print_json
 from jobs.commands.outcome import outcome
-from jobs.output import printable
 from jobs.stage_order import require_before
+from jobs.terminal_text import printable
 from pipeline.config import RunConfig
 from pipeline.store import Store
 
