@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MISSING = "n/a"
+_LONGEST = 300  # characters of a title
 _MINUS = "\N{MINUS SIGN}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h)\b)")
 _PLURAL = re.compile(  # what reports count
@@ -35,6 +36,13 @@ def counted(value: float | None, words: str) -> str:
 def _singular(words: str) -> str:
     words = words.replace("means of their", "mean of its").replace("entities", "entity")
     return _PLURAL.sub(r"\1", words, count=1)
+
+
+def clipped(title: str) -> str:
+    """A title that takes a few lines at most, whatever stands in its cell."""
+    return (
+        title if len(title) <= _LONGEST else title[:_LONGEST].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+    )
 
 
 def decimal(value: float | None, digits: int = 2) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import clipped
 from features.page.pieces import RELAXED, Splitter, origin_of
 from jobs.stage_order import require_before
 from jobs.terminal_text import printable
@@ -95,7 +96,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    title = f" {facts['title']!r}" if facts["title"] else ""
+    title = f" {clipped(facts['title'])!r}" if facts["title"] else ""
     yield f"{facts['entity']}{title} of run {facts['run']}, group {facts['group']}"
     yield ""
     yield from _asked(facts)

@@ -26,6 +26,7 @@ from features.provenance import OPTIONAL, REQUIRED, language_model_of
 from features.report import summarise
 from jobs import cli
 from jobs.left_out import why_no_check, why_no_comparison
+from jobs.unread_titles import unread_titles
 from jobs.wave_names import knowledge_name
 from jobs.waves import open_prompts_of
 from pipeline.config import RunConfig
@@ -60,7 +61,7 @@ def run(config: RunConfig, store: Store) -> str:
     shown = config.model_dump(mode="json")
     wording = {"templates": templates_of(config).hash}
     settings = {"previous": previous, "no_comparison": reason, "config": shown} | wording
-    settings["page"] = 1  # what it shows: a page that shows less is old
+    settings["page"] = 2  # what it shows: a page that shows less is old
     plan = store.plan("report", settings, inputs=[*REQUIRED, *made])
     place = f"report: {store.files.address}/report/report.html"
     if plan.is_done:
@@ -69,6 +70,8 @@ def run(config: RunConfig, store: Store) -> str:
     no_check = "" if "ctr" in made else why_no_check(config)
     report = summarise(store, previous, reason) | {"no_check": no_check, "config": shown}
     report["language_model"] = language_model_of(report)
+    titles = store.read("items", ["title"])["title"]
+    report["unread_titles"] = unread_titles(titles, config.language_model)
     report["config_differences"] = config_differences(shown | wording, report["datasets"])
     if others := dict.fromkeys(one["setting"] for one in report["config_differences"]):
         told = "report: the run was made with another config: %s; its page tells"

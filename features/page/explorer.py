@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.formats import clipped
 from features.page.asked import Asked, asked_of
 from features.page.pieces import Decode, Piece, Splitter, origin_of
 from pipeline.half_characters import without_half_character
@@ -162,7 +163,7 @@ def _described(chosen: pa.Table, items: pa.Table) -> dict[str, Any]:
     return {
         "id": ids,
         "title": [
-            titles.get(name, "") if kind == KINDS[1] else ""
+            clipped(titles.get(name, "")) if kind == KINDS[1] else ""
             for name, kind in zip(ids, kinds, strict=True)
         ],
         "kind": _indexed(kinds),

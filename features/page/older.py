@@ -12,6 +12,7 @@ _REPORT = {
         "no_check": "",
         "no_comparison": "",
         "left_out": None,
+        "unread_titles": "",
         "quality": None,
         "examples": [],
         "ctr": None,

@@ -39,7 +39,10 @@ def _done(report: Report) -> Paragraph:
         said.append(f"{tokens}; {_how_chosen(headline, report['speed'])}.")
     if lost := lost_rows(report["left_out"]):
         said.append(f"Left out of the catalog: {', '.join(lost)}, for reasons given below.")
-    return Paragraph("Done", GOOD if written == rows else BAD, said)
+    if unread := report["unread_titles"]:
+        said.append(f"Read some before you use them: {unread}.")
+    done = OPEN if unread else GOOD
+    return Paragraph("Done", done if written == rows else BAD, said)
 
 
 def lost_rows(left_out: Sequence[Mapping[str, Any]] | None) -> list[str]:

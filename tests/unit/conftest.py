@@ -62,6 +62,7 @@ _REPORT = {
     },
     "language_model": "tiny",
     "left_out": [],
+    "unread_titles": "",
     "no_comparison": "",
     "no_check": "",
     "waterfall": [_step("plain", 1.0), _step("pool", 1.4), _step("tree", 1.3), _step("all", 2.0)],

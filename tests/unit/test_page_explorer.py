@@ -65,13 +65,13 @@ def unpacked(explorer):
 
 def test_every_column_stands_in_the_order_of_the_rows():
     rows = [row(1), row(2, "user"), row(3, error="prompt has 600 tokens")]
-    explorer = pack(table(rows), titles(i1="Heat", u2="not a user's"), decode)
+    explorer = pack(table(rows), titles(i1="Heat" * 1000, u2="not a user's"), decode)
     assert (explorer.rows, explorer.of_rows, explorer.is_sample) == (3, 3, False)
     packed = unpacked(explorer)
     columns = packed["columns"]
     assert [name for name, _ in packed["sources"]] == list(SOURCES)
     assert columns["id"] == ["i1", "u2", "i3"]
-    assert columns["title"] == ["Heat", "", ""]
+    assert columns["title"] == ["Heat" * 75 + "\N{HORIZONTAL ELLIPSIS}", "", ""]
     assert columns["kind"] == {"names": ["item", "user"], "places": [0, 1, 0]}
     assert columns["tokens"] == [3, 3, 0]
     assert columns["cost"] == [0.123, 0.123, 0.123]

@@ -145,6 +145,15 @@ def test_words_of_the_project_are_explained_where_the_page_begins(made_up_report
     assert "only what plain decoding would write is accepted." in told(made_up_report)["Speed"][1]
 
 
+def test_a_model_that_cannot_read_the_titles_is_no_success(made_up_report):
+    made_up_report["headline"]["entities"] = made_up_report["headline"]["of_rows"]
+    assert told(made_up_report)["Done"][0] == GOOD
+    made_up_report["unread_titles"] = "titles are in letters that the model hardly reads"
+    state, words = told(made_up_report)["Done"]
+    assert state == OPEN
+    assert "Read some before you use them: titles are in letters" in words
+
+
 def test_rows_left_out_of_the_catalog_are_told_with_their_reasons(made_up_report):
     assert "eft out of the catalog" not in render(made_up_report)
     reasons = [{"rows": 4, "reason": "lack a rating"}, {"rows": 2, "reason": "lack a time"}]
@@ -345,7 +354,16 @@ def test_charts_that_a_run_has_no_numbers_for_say_what_makes_them(made_up_report
 
 def of_the_first_program(report):
     """As reports were before refreshes, the quality of texts and the second verdict."""
-    later = ("left_out", "waterfall", "calibration", "steps", "config", "quality", "examples")
+    later = (
+        "left_out",
+        "unread_titles",
+        "waterfall",
+        "calibration",
+        "steps",
+        "config",
+        "quality",
+        "examples",
+    )
     for key in (*later, "no_comparison", "no_check"):
         del report[key]
     for key in ("refresh", "relaxed_share"):

@@ -136,9 +136,14 @@ def test_an_unknown_id_is_named(config):
         train_embeddings.run(config, store)
 
 
-def test_a_result_too_good_to_be_true_raises_an_alarm(config, caplog):
+def test_a_result_too_good_to_be_true_raises_an_alarm(config, caplog, monkeypatch):
     rows = [(user, f"i{int(item[1:]) % 20}", *rest) for user, item, *rest in _interactions()]
-    store = _store(config, rows)  # 20 items: a top 20 finds all
+    store = _store(config, rows)  # 20 items: a top 20 finds all, and so does chance
     with caplog.at_level(logging.WARNING, "jobs.train_embeddings"):
         train_embeddings.run(config, store)
+        assert "too good to be true" not in caplog.text
+        by_chance = train_embeddings.RankingMetrics(0.3, 0.1)
+        monkeypatch.setattr(train_embeddings, "evaluate", lambda task, scorer: by_chance)
+        other = config.model_copy(update={"run": "other"})
+        train_embeddings.run(other, _store(other, rows))
     assert "too good to be true" in caplog.text
