@@ -88,7 +88,9 @@ def _numbers(report: Report) -> list[str]:
         why = "the interval lies above zero and texts shuffled among entities gain less"
         return [f"{found}. That is evidence, since {why}."]
     if state == OPEN:
-        return [f"{found}; not even a profile that knows the test rows gains."]
+        return [
+            f"{found}. Even texts that give away the test rows gain nothing: this check is blind."
+        ]
     return [f"{found}."]
 
 
