@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pipeline.column_facts import Column
 from pipeline.errors import DataError
+from pipeline.personal_columns import why_personal
 from pipeline.table_choice import Choice, rivals
 from pipeline.table_links import Table
 from pipeline.table_ratings import PLAIN_SCALE, Rating, find_rating, is_scale
@@ -157,6 +158,8 @@ def _attributes(columns: Mapping[str, Column], is_user: bool) -> Attributes:
 def _why_no_attribute(column: Column, is_user: bool) -> str:
     if column.distinct < 2:
         return f"always {column.example!r}" if column.distinct else "empty"
+    if is_user and (why := why_personal(column)):
+        return why
     if column.is_link:
         return "addresses"
     if column.time and (column.time == "dates" or not is_scale(column.numbers)):

@@ -87,6 +87,24 @@ def likeness(one: str, other: str) -> float:
     return 0.5 * difflib.SequenceMatcher(None, one, other).ratio()
 
 
+def words_of(name: str) -> list[str]:
+    """The words of `userId` or `user_id` as they stand, small and without accents."""
+    return _split(name)
+
+
+def mentions(name: str, stems: Iterable[str]) -> bool:
+    """Whether one of `stems` stands anywhere in a name, across its blanks and dashes too."""
+    flat, as_is = "".join(_split(name)), "".join(name.lower().split())
+    return any(stem in flat or stem in as_is for stem in stems)
+
+
+def is_called_only(name: str, words: Iterable[str], beside: Iterable[str]) -> bool:
+    """Whether a name is one of `words`, with nothing but `beside` and words for users."""
+    own = set(_split(name)) - set(beside)
+    rest = own - set(words)
+    return rest != own and all(means(word, "user") for word in rest)
+
+
 def _has_word(name: str, words: tuple[str, ...] | list[str]) -> bool:
     parts = _parts(name)
     flat = "".join(name.split())

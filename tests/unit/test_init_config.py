@@ -127,7 +127,7 @@ def test_every_line_says_what_was_seen(shop, tmp_path):
     text = propose(shop.write(tmp_path), "r").text
     for line in (
         "item_id: isbn  # 30 distinct; all of ratings.isbn occur in it",
-        "# left out: mail, addresses",
+        "# left out: mail, by its name it may be personal",
         "- genre  # 3 distinct, such as 'Crime'",
         "rating: stars  # 5 different values, 1 to 5",
         "day  # numbers that are times in s, such as 1700000000 = 2023-11-14 22:13:20 UTC",
