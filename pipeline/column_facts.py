@@ -102,15 +102,24 @@ class Column:
     @cached_property
     def time_shares(self) -> dict[str, float]:
         """Share of the values that are times in s, ms, us, ns, or dates."""
+        total = max(len(self.filled), 1)
+        return {unit: (pc.sum(own).as_py() or 0) / total for unit, own in self._times.items()}
+
+    def first_time(self, unit: str) -> str:
+        """The first value that is a time in a unit, or one of the dates."""
+        return shortened(self.filled.filter(self._times[unit])[0].as_py())
+
+    @cached_property
+    def _times(self) -> dict[str, pa.ChunkedArray]:
+        """Which of the values are times in s, ms, us, ns, or dates: (filled values,) bool each."""
         numbers = as_numbers(self.filled, self.name)
         whole = pc.floor(pc.min_element_wise(numbers, _LARGEST)).cast(pa.int64(), safe=False)
-        found = pc.drop_null(whole)
+        whole = pc.if_else(pc.is_valid(numbers), whole, 0)  # which is before 1990
         ticks = {**TICKS, "ns": NANOSECONDS}
-        fits = {unit: pc.sum(is_plausible(found, ticks[unit])).as_py() or 0 for unit in ticks}
-        others = self.filled.filter(pc.is_null(numbers))
-        dates = pc.drop_null(as_timestamps(others, "s", self.name))
-        fits["dates"] = len(dates)
-        return {unit: count / max(len(self.filled), 1) for unit, count in fits.items()}
+        found = {unit: is_plausible(whole, ticks[unit]) for unit in ticks}
+        texts = pc.if_else(pc.is_null(numbers), self.filled, pa.scalar(None, self.filled.type))
+        dates = as_timestamps(texts, "s", self.name)
+        return found | {"dates": pc.and_(pc.is_null(numbers), pc.is_valid(dates))}
 
     @cached_property
     def parted_by(self) -> str | None:

@@ -7,7 +7,6 @@ reports them with everything else that is wrong.
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow.compute makes its functions at import time)
 
-import datetime as dt
 import logging
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from pipeline.date_texts import parsed_dates
 from pipeline.encodings import by_iconv
 from pipeline.errors import DataError
 from pipeline.schemas import ATTRIBUTES
@@ -24,11 +24,6 @@ log = logging.getLogger(__name__)
 _NUMBER = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 _DECIMAL_COMMA = r"^([-+]?[0-9]*),([0-9]{1,2})$"  # three digits behind it may be thousands
 _FLAGS = {"true": "1", "false": "0"}  # in any case
-_CLOCK = r"([01][0-9]|2[0-3]):?[0-5][0-9]"
-_DAY = r"[0-9]{4}[-/](0[1-9]|1[0-2])[-/](0[1-9]|[12][0-9]|3[01])"  # also the 31st of June
-_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
-_DATE = rf"^{_DAY}([T ]{_TIME})?(Z|[+-]{_CLOCK})?$"
-_ZONE = r"[ T].*[+-][0-9]{2}:?[0-9]{2}$"
 _EXACT = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}  # from here on a float skips integers; by bits
 _FEW_BROKEN = 0.01  # of a column; more is another encoding, not a broken value
 _TELLING = 1_000  # values that tell an encoding
@@ -147,7 +142,8 @@ def as_timestamps(column: pa.ChunkedArray, unit: str, where: str) -> pa.ChunkedA
     """Ticks of `unit` since 1970-01-01 UTC as int64, fractions cut off.
 
     Numbers are taken to be in `unit` already; dates, times and ISO text ('2024-05-01 12:30:00',
-    also with slashes; without a zone: UTC) carry their own. A day that no calendar has is null.
+    '2024/5/1', '2024年5月1日'; without a zone: UTC) carry their own. A day that no calendar has is
+    null.
     """
     if pt.is_dictionary(column.type):
         return as_timestamps(column.cast(column.type.value_type), unit, where)
@@ -155,7 +151,7 @@ def as_timestamps(column: pa.ChunkedArray, unit: str, where: str) -> pa.ChunkedA
         return column.cast(pa.int64(), safe=False)
     column = _mended(column)[0] if _is_string(column.type) else column
     if _is_string(column.type) and _looks_like_dates(column):
-        column = _parsed_dates(column)
+        column = parsed_dates(column)
     if pt.is_timestamp(column.type) or pt.is_date(column.type):
         zone = column.type.tz if pt.is_timestamp(column.type) else None
         return column.cast(pa.timestamp(unit, zone), safe=False).cast(pa.int64())
@@ -216,40 +212,3 @@ def _looks_like_dates(column: pa.ChunkedArray) -> bool:
     filled = trimmed.filter(pc.not_equal(trimmed, ""))
     numbers = pc.sum(pc.match_substring_regex(filled, _NUMBER)).as_py() or 0
     return 2 * numbers < len(filled)
-
-
-def _parsed_dates(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Timestamps of ISO text, null where it is something else."""
-    trimmed = pc.utf8_trim_whitespace(column)
-    readable = pc.match_substring_regex(trimmed, _DATE)
-    text = pc.if_else(readable, pc.utf8_rtrim(trimmed, "Z"), pa.scalar(None, trimmed.type))
-    text = pc.replace_substring(text, "/", "-")
-    try:
-        return _cast_dates(text)
-    except pa.ArrowInvalid:
-        return _cast_dates(_on_real_days(text))
-
-
-def _cast_dates(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    has_zone = pc.match_substring_regex(text, _ZONE)
-    if not pc.any(has_zone).as_py():
-        return text.cast(pa.timestamp("us"))
-    is_bare = pc.match_substring_regex(text, "^.{10}$")
-    zoned = pc.binary_join_element_wise(text, pc.if_else(is_bare, " 00:00Z", "Z"), "")
-    return pc.if_else(has_zone, text, zoned).cast(pa.timestamp("us", "UTC"))
-
-
-def _on_real_days(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Null for the 31st of June."""
-    days = pc.utf8_slice_codeunits(text, 0, 10)
-    real = [day for day in pc.unique(days).drop_null().to_pylist() if _is_day(day)]
-    is_real = pc.is_in(days, value_set=pa.array(real, text.type))
-    return pc.if_else(is_real, text, pa.scalar(None, text.type))
-
-
-def _is_day(text: str) -> bool:
-    try:
-        dt.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True

@@ -60,7 +60,7 @@ def guess_tables(roles: Roles) -> Guess:
     log, items, users = roles.interactions, roles.to_items, roles.to_users
     item_id = Choice(items.column.name, _seen_ids(items.column, items.key, items.table))
     known = [item_id.column, *([users.column.name] if users else [])]
-    timestamp = find_time(columns_but(log, *known))
+    timestamp = find_time(columns_but(log, *known), log.head.path)
     if users:
         user_id = Choice(users.column.name, _seen_ids(users.column, users.key, users.table))
     else:

@@ -4,10 +4,12 @@
 # (pyarrow.compute makes its functions at import time)
 
 from collections.abc import Mapping
+from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.column_facts import Column
+from pipeline.column_facts import Column, shortened
 from pipeline.errors import DataError
 from pipeline.table_choice import Choice, rivals
 from pipeline.table_roles import is_time
@@ -27,8 +29,8 @@ _OTHER_DATES = {  # what cells are, by how they begin; a time of day may follow
 }
 
 
-def find_time(columns: Mapping[str, Column]) -> Choice:
-    """The time among columns that name no user and no item.
+def find_time(columns: Mapping[str, Column], file: Path | str) -> Choice:
+    """The time among columns of `file` that name no user and no item.
 
     Raises:
         DataError: there is none; what was looked at, the likely one and what to do with it.
@@ -37,9 +39,9 @@ def find_time(columns: Mapping[str, Column]) -> Choice:
     if not usable:
         looked = "; ".join(f"{name} ({column.example!r})" for name, column in columns.items())
         raise DataError(
-            "no column of the interactions is a time from 1990 to tomorrow: numbers of s, ms or us "
-            "since 1970, or dates like 2024-05-31 or 2024-05-31 12:30:00; looked at "
-            + "; ".join([looked, *_likely(columns)[:1]])
+            f"{file}: no column of the interactions is a time from 1990 to tomorrow: numbers of s, "
+            "ms or us since 1970, or dates whose year comes first, like 2024-05-31, 2024/5/1 or "
+            "2024-05-31 12:30:00; looked at " + "; ".join([looked, *_likely(columns)[:1]])
         )
     named = [name for name in usable if means(name, "time")]
     names = [*named, *(name for name in usable if name not in named)]
@@ -79,17 +81,26 @@ def _hint(column: Column) -> str:
         if _share(column, pattern) >= _NEARLY_ALL:
             return f"holds {what}: {_AS_ISO}"
     parts = {unit: share for unit, share in column.time_shares.items() if share}
-    if "dates" in parts:  # which are ISO; others beside them
-        shares = ((what, _share(column, pattern)) for pattern, what in _OTHER_DATES.items())
-        parts |= {what: share for what, share in shares if share and what != _ALSO_ISO}
-    if len(parts) > 1 and sum(parts.values()) >= _NEARLY_ALL:
-        if set(parts) - {"dates", *TICKS, "ns"}:
-            parts["dates like 2024-05-31"] = parts.pop("dates")
-            return f"mixes {' and '.join(sorted(parts))}: {_AS_ISO}"
-        return f"mixes {' and '.join(parts)}: write all of them alike"
-    return ""
+    others: dict[str, float] = {}
+    firsts = {unit: column.first_time(unit) for unit in parts}
+    for pattern, what in _OTHER_DATES.items():
+        if what != _ALSO_ISO and (share := _share(column, pattern)):
+            others[what] = others.get(what, 0.0) + share
+            firsts.setdefault(what, _first(column, pattern))
+    others = {} if set(parts) & {*TICKS, "ns"} and "dates" not in parts else others
+    if len(parts | others) < 2 or sum((parts | others).values()) < _NEARLY_ALL:
+        return ""
+    told = " and ".join(f"{what} ({firsts[what]!r})" for what in sorted(parts | others))
+    return f"mixes {told}: {_AS_ISO if others else 'write all of them alike'}"
 
 
 def _share(column: Column, pattern: str) -> float:
-    found = pc.match_substring_regex(pc.utf8_trim_whitespace(column.filled), pattern)
-    return pc.mean(found.cast("int8")).as_py()
+    return pc.mean(_matches(column, pattern).cast("int8")).as_py()
+
+
+def _first(column: Column, pattern: str) -> str:
+    return shortened(column.filled.filter(_matches(column, pattern))[0].as_py())
+
+
+def _matches(column: Column, pattern: str) -> pa.ChunkedArray:
+    return pc.match_substring_regex(pc.utf8_trim_whitespace(column.filled), pattern)
