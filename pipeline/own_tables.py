@@ -22,7 +22,7 @@ from pipeline.raw_tables import (
 )
 from pipeline.row_widths import OddRows
 
-_LIKED = 5.0  # the rating of all where there are none: prompts then say "5 stars"
+_LIKED = 1.0  # the rating of all where there are none: prompts then say "liked", of no stars
 
 
 def read_own_tables(settings: CatalogSettings) -> RawTables:

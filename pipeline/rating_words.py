@@ -17,7 +17,7 @@ class RatingWords:
     """What ratings of a catalog are said in."""
 
     scale: int | None = None  # None: five, or unknown
-    are_flags: bool = False  # 1 liked, 0 not
+    are_flags: bool = False  # 1 liked, 0 not; without ratings all are 1
 
     @staticmethod
     def of(ratings: pa.ChunkedArray) -> "RatingWords":
@@ -25,7 +25,7 @@ class RatingWords:
         most = pc.max(ratings).as_py() or 0.0
         if most > _USUAL:
             return RatingWords(next((scale for scale in _SCALES if most <= scale), None))
-        are_flags = most == 1 and set(pc.unique(ratings).to_pylist()) == {0.0, 1.0}
+        are_flags = most == 1 and set(pc.unique(ratings).to_pylist()) <= {0.0, 1.0}
         return RatingWords(None, are_flags)
 
     def __call__(self, rating: float) -> str:

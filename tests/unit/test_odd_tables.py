@@ -135,11 +135,11 @@ def test_without_a_table_of_users_they_are_who_has_an_interaction(settings):
     assert catalog.users["attributes"].to_pylist() == [[]] * 10
 
 
-def test_without_ratings_every_interaction_is_a_like_of_five_stars(settings):
+def test_without_ratings_every_interaction_is_a_like(settings):
     bare = ratings("r{user},b{item},{time}", "user_id,item_id,timestamp")
     rows = load_catalog(settings({"interactions": bare}, positive_rating=None)).interactions
     assert set(rows["label"].to_pylist()) == {1}
-    assert set(rows["rating"].to_pylist()) == {5.0}
+    assert set(rows["rating"].to_pylist()) == {1.0}
     with pytest.raises(DataError, match="'rating' is missing"):
         load_catalog(settings({"interactions": bare}))
 

@@ -96,7 +96,7 @@ def test_rows_of_one_moment_are_shown_in_order_of_the_item_id():
         ([812.0, 3.0, 1.0], "A, 812 stars\nB, 3 stars\nC, 1 star"),  # plays, say
         ([1.0, 0.0, 1.0], "A, liked\nB, not liked\nC, liked"),
         ([1.0, 0.5, 0.0], "A, 1 star\nB, 0.5 stars\nC, 0 stars"),
-        ([1.0, 1.0, 1.0], "A, 1 star\nB, 1 star\nC, 1 star"),
+        ([1.0, 1.0, 1.0], "A, liked\nB, liked\nC, liked"),  # as where there are no ratings
         ([5.0, 0.0, 1.0], "A, 5 stars\nB, 0 stars\nC, 1 star"),
     ],
 )

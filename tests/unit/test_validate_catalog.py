@@ -266,6 +266,8 @@ def test_without_ratings_none_are_shown(tree):
     found = facts(tree, catalog={"positive_rating": None})
     assert found["tables"]["interactions"]["ratings"] is None
     assert "100% likes, no ratings, 2023-11-14 to" in "\n".join(validate_catalog.lines(found))
+    assert ", liked\n" in found["prompts"]["examples"]["user"]
+    assert " star" not in found["prompts"]["examples"]["user"]
 
 
 def test_rows_of_another_width_are_told_by_their_lines(tree, tmp_path):
