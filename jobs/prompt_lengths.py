@@ -4,7 +4,9 @@ from typing import Any
 
 from jobs.sampled_prompts import likely_tokens, longest_prompts
 from pipeline.catalog import Catalog
-from pipeline.config import RunConfig
+from pipeline.config import PromptSettings, RunConfig
+from pipeline.decoding_config import LanguageModelSettings
+from pipeline.errors import ModelError
 from pipeline.proposed_settings import propose_max_tokens
 
 _SAMPLE = 100  # prompts of a kind
@@ -21,7 +23,8 @@ def prompt_lengths(catalog: Catalog, config: RunConfig, has_model: bool) -> dict
     sample = longest_prompts(catalog, config.framework, config.prompts, _SAMPLE)
     texts = {kind: [one.text for one in prompts] for kind, prompts in sample.items()}
     is_counted = has_model and loads_at_once(config.language_model)
-    counts = {kind: _counted(some, config, is_counted) for kind, some in texts.items()}
+    model = config.language_model if is_counted else None
+    counts = {kind: _counted(some, model) for kind, some in texts.items()}
     limit = config.prompts.max_tokens
     return {
         "limit": limit,
@@ -31,6 +34,23 @@ def prompt_lengths(catalog: Catalog, config: RunConfig, has_model: bool) -> dict
         "too_long": sum(tokens > limit for some in counts.values() for tokens in some),
         "examples": {kind: some[0] for kind, some in texts.items() if some},
     }
+
+
+def longest_prompt(
+    catalog: Catalog, framework: str, settings: PromptSettings, model: LanguageModelSettings
+) -> tuple[int, bool]:
+    """Tokens of the longest as `prompt_lengths` has them, and whether a tokenizer counted them."""
+    from pipeline.language_model import loads_at_once, require_model_files  # torch takes seconds
+
+    sample = longest_prompts(catalog, framework, settings, _SAMPLE)
+    texts = [one.text for some in sample.values() for one in some]
+    try:
+        require_model_files(model, "language_model")
+        if loads_at_once(model):
+            return max(_counted(texts, model), default=0), True
+    except ModelError:  # it is not here yet
+        pass
+    return max(_counted(texts, None), default=0), False
 
 
 def length_warnings(lengths: dict[str, Any], config: RunConfig) -> list[str]:
@@ -47,9 +67,10 @@ def length_warnings(lengths: dict[str, Any], config: RunConfig) -> list[str]:
     ]
 
 
-def _counted(texts: list[str], config: RunConfig, by_tokenizer: bool) -> list[int]:
-    if not by_tokenizer or not texts:
+def _counted(texts: list[str], model: LanguageModelSettings | None) -> list[int]:
+    """By the tokenizer of a model, or an estimate."""
+    if model is None or not texts:
         return [likely_tokens(text) for text in texts]
     from pipeline.language_model import load_tokenizer
 
-    return [len(ids) for ids in load_tokenizer(config.language_model).encode_all(texts)]
+    return [len(ids) for ids in load_tokenizer(model).encode_all(texts)]

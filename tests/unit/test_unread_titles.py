@@ -45,6 +45,12 @@ def test_latin_titles_with_a_few_other_letters_are_read(model):
     assert unread_titles(pa.array([], pa.string()), model["english"]) == ""
 
 
+def test_one_long_title_does_not_speak_for_the_others(model):
+    assert "tokens a letter" in unread_titles(
+        pa.array([*CHINESE * 20, "x" * 100_001]), model["english"]
+    )
+
+
 def test_latin_letters_of_other_languages_are_latin(model):
     titles = [
         "Ở tận cùng nỗi nhớ",
