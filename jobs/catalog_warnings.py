@@ -17,7 +17,7 @@ def warnings_of(numbers: Mapping[str, Any], config: RunConfig) -> list[str]:
     tables = numbers["tables"]
     return [
         *_of_labels(numbers, config),
-        *_of_splits(numbers, config),
+        *_of_splits(numbers, config, has_check=_has_dislikes(numbers, config)),
         *_of_items(tables["items"]),
         *(one for kind in ("user", "item") for one in _of_groups(kind, tables[f"{kind}s"])),
     ]
@@ -25,7 +25,7 @@ def warnings_of(numbers: Mapping[str, Any], config: RunConfig) -> list[str]:
 
 def _of_labels(numbers: Mapping[str, Any], config: RunConfig) -> Iterator[str]:
     rows, likes = (numbers["tables"]["interactions"][key] for key in ("rows", "likes"))
-    if config.catalog.positive_rating is None or likes == rows:
+    if not _has_dislikes(numbers, config):
         yield (
             "every interaction is a like, but the CTR check needs dislikes too; "
             + (
@@ -49,7 +49,13 @@ def _of_labels(numbers: Mapping[str, Any], config: RunConfig) -> Iterator[str]:
             )
 
 
-def _of_splits(numbers: Mapping[str, Any], config: RunConfig) -> Iterator[str]:
+def _has_dislikes(numbers: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether there is anything that the CTR check could tell from likes."""
+    rows, likes = (numbers["tables"]["interactions"][key] for key in ("rows", "likes"))
+    return config.catalog.positive_rating is not None and likes < rows
+
+
+def _of_splits(numbers: Mapping[str, Any], config: RunConfig, has_check: bool) -> Iterator[str]:
     if numbers[NO_PAST] > _MANY:
         yield (
             f"{numbers[NO_PAST]:.0%} of the test rows are of users without a past, of whom texts "
@@ -57,12 +63,12 @@ def _of_splits(numbers: Mapping[str, Any], config: RunConfig) -> Iterator[str]:
             "catalog.split.knowledge_share"
         )
     rows = numbers["splits"]["test"]["rows"]
-    if rows < FEW_TESTS:
+    if has_check and rows < FEW_TESTS:
         yield (
             f"the test part has {rows:,} rows, so the CTR check will hardly tell anything; lower "
             "catalog.split.train_share or knowledge_share, or bring more data"
         )
-    if config.catalog.split.cold_items:
+    if has_check and config.catalog.split.cold_items:
         yield "catalog.split.cold_items is not for the CTR check; leave it out for one"
 
 

@@ -26,6 +26,7 @@ from pipeline.errors import ConfigError, DataError, ModelError, UnusableCatalog,
 from pipeline.readers import read_raw
 from pipeline.store import Store
 from pipeline.validation import validate
+from pipeline.withdrawn import withdrawn_ids
 
 _AFTER = "splits, groups and prompts"
 _MODELS = {"language_model", "encoder"}
@@ -46,7 +47,7 @@ def facts_of(config: RunConfig) -> dict[str, Any]:
     `problems` would end a run, `warnings` would not; `tables`, `splits` and `prompts` are missing
     where no catalog can be made. `not_looked_at` is what can only be seen once they are mended.
     """
-    problems = list(complaints(config))
+    problems = [*complaints(config), *_of_withdrawn(config)]
     has_model = not any(isinstance(problem, ModelError) for problem in problems)
     warnings: list[str] = []
     unseen = [] if has_model else ["what the models are like"]
@@ -65,6 +66,15 @@ def facts_of(config: RunConfig) -> dict[str, Any]:
             facts["prompts"] = prompt_lengths(catalog, config, False)
         warnings += length_warnings(facts["prompts"], config)
     return facts | verdict_of(problems, warnings, unseen)
+
+
+def _of_withdrawn(config: RunConfig) -> Iterator[UserError]:
+    """What is wrong with the table of items that are recommended to nobody, if one is named."""
+    try:
+        if config.recommendation.withdrawn is not None:
+            withdrawn_ids(config.recommendation.withdrawn)
+    except UserError as error:
+        yield error
 
 
 def verdict_of(

@@ -1,8 +1,9 @@
 """The sections of a config about generative recommendation."""
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.locations import Location, ModelLocation
 from pipeline.settings import Choices, Count, CountOrAuto, Positive, RunName, Settings, Share
@@ -173,12 +174,23 @@ class RecommendationSettings(Settings):
     specgr: ThresholdSettings = ThresholdSettings()
     constrained: bool = True  # nothing but ids of items is ever written
     exclude_seen: bool = True  # nothing that the user has an interaction with, liked or not
-    withdrawn: Location | None = None  # a table with a column item_id: recommended to nobody
+    # The path of a table with a column item_id, data/withdrawn.csv say: recommended to nobody.
+    withdrawn: Location | None = None
     # past: of the splits up to recommender.until, as a CTR check has to have it; all: of the log.
     history: Literal["past", "all"] = "all"
     batch_users: Count = 64  # searched at once
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU if there is one
     max_error_share: Share = 0.01  # more error rows than this: exit code 4
+
+    @field_validator("withdrawn", mode="before")
+    @classmethod
+    def _withdrawn_is_a_table(cls, value: Any) -> Any:
+        if value is None or isinstance(value, str | Path):
+            return value
+        raise ValueError(
+            "is the path of a table with a column item_id; write the ids into a file, "
+            "data/withdrawn.csv say, and name that"
+        )
 
     @model_validator(mode="after")
     def _beams_fill_the_list(self) -> "RecommendationSettings":

@@ -10,6 +10,7 @@ from jobs.soak_shop import save_tokenizer
 from jobs.validate_catalog import broken_config_facts, facts_of
 from pipeline.config import RunConfig
 from pipeline.errors import DataError
+from pipeline.generative_config import RecommendationSettings
 from pipeline.store import Store
 from pipeline.table_heads import read_head
 
@@ -382,3 +383,34 @@ def test_what_is_left_out_is_said_once(tree, tmp_path, caplog):
     add_rows(tmp_path, "ratings.csv", "ghost,b1,3,1700000001")
     facts(tree, catalog={"unusable_rows": "drop"})
     assert "left out" not in caplog.text
+
+
+def test_a_check_that_is_left_out_is_not_said_to_tell_little(tree, tmp_path):
+    few = (tmp_path / "ratings.csv").read_text().splitlines()[:400]
+    (tmp_path / "ratings.csv").write_text("\n".join(few))
+    assert any("hardly tell anything" in one for one in facts(tree)["warnings"])
+    tree["catalog"]["tables"]["interactions"]["columns"].pop("rating")
+    said = "\n".join(facts(tree, catalog={"positive_rating": None})["warnings"])
+    assert "it is left out" in said
+    assert "hardly tell anything" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("item_id\nb17\n", None),
+        ("isbn\nb17\n", "rename the column that has the ids"),
+        (None, "withdrawn.csv does not exist; correct the path"),
+    ],
+)
+def test_the_table_of_withdrawn_items_is_looked_at(tree, tmp_path, text, words):
+    if text:
+        (tmp_path / "withdrawn.csv").write_text(text)
+    found = facts(tree, recommendation={"withdrawn": str(tmp_path / "withdrawn.csv")})
+    assert [words in one for one in found["problems"]] == ([True] if words else [])
+    assert found["exit_code"] == (3 if words else 0)
+
+
+def test_a_list_of_withdrawn_items_is_told_to_be_a_table():
+    with pytest.raises(ValueError, match="is the path of a table with a column item_id"):
+        RecommendationSettings(withdrawn=["b17"])
