@@ -61,8 +61,8 @@ def validate(raw: RawTables, timestamp_unit: str) -> None:
     """
     problems = [
         *_odd_problems(raw),
-        *_entity_problems(raw.users, "users", "user_id"),
-        *_entity_problems(raw.items, "items", "item_id"),
+        *_entity_problems(raw, "users", "user_id"),
+        *_entity_problems(raw, "items", "item_id"),
         *_interaction_problems(raw, timestamp_unit),
     ]
     if problems:
@@ -78,12 +78,12 @@ def _odd_problems(raw: RawTables) -> Iterator[Problem]:
         yield Problem(
             f"{name}: {odd.count:,} of {rows:,} rows {ODD_WIDTH}, {odd.lines}",
             odd.examples,
-            "quote the cells that hold what parts cells, or drop the rows; other rows are numbered "
-            "without them",
+            "quote the cells that hold what parts cells, or drop the rows",
         )
 
 
-def _entity_problems(table: pa.Table, name: str, key: str) -> list[Problem]:
+def _entity_problems(raw: RawTables, name: str, key: str) -> list[Problem]:
+    table: pa.Table = getattr(raw, name)
     if not table.num_rows:
         return [_no_rows(name)]
     faults = [
@@ -94,11 +94,11 @@ def _entity_problems(table: pa.Table, name: str, key: str) -> list[Problem]:
             "remove it here and in the interactions, or drop the rows",
         ),
     ]
-    return _problems(table, name, faults, [key], "keep one row per id")
+    return _problems(raw, name, faults, [key], "keep one row per id")
 
 
 def _problems(
-    table: pa.Table,
+    raw: RawTables,
     name: str,
     faults: Sequence[_Fault],
     keys: Sequence[str],
@@ -110,13 +110,14 @@ def _problems(
 
     `forgiven` faults do not make a row a bad one.
     """
-    found = [_rows_where(table, name, fault, per_second) for fault in [*faults, *forgiven]]
+    table: pa.Table = getattr(raw, name)
+    found = [_rows_where(raw, name, fault, per_second) for fault in [*faults, *forgiven]]
     again = np.ones(table.num_rows, bool)
     for fault in faults:
         again &= ~fault.is_bad.to_numpy()
     again[again] = ~is_first(table.filter(pa.array(again)), keys)
     is_again = _Fault(pa.chunked_array([pa.array(again)]), repeats(*keys), remedy)
-    repeated = _rows_where(table, name, is_again, per_second)
+    repeated = _rows_where(raw, name, is_again, per_second)
     return [*chain(*found), *(replace(one, is_repeat=True) for one in repeated)]
 
 
@@ -153,9 +154,7 @@ def _interaction_problems(raw: RawTables, unit: str) -> list[Problem]:
     outside, is_other_unit = _outside(table["timestamp"], unit)
     certain = faults if is_other_unit else [*faults, outside]
     forgiven = [outside] if is_other_unit else []
-    return _problems(
-        table, "interactions", certain, EVENT, "keep one of each", TICKS[unit], forgiven
-    )
+    return _problems(raw, "interactions", certain, EVENT, "keep one of each", TICKS[unit], forgiven)
 
 
 def _unread(column: str, raw: RawTables, what: str) -> str:
@@ -193,16 +192,20 @@ def _is_blank(ids: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(ids), ""), True)
 
 
-def _rows_where(table: pa.Table, name: str, fault: _Fault, per_second: int) -> list[Problem]:
+def _rows_where(raw: RawTables, name: str, fault: _Fault, per_second: int) -> list[Problem]:
     """No problem, or one: how many rows, the first of them, what to do."""
+    table: pa.Table = getattr(raw, name)
     count = pc.sum(fault.is_bad).as_py() or 0
     if not count:
         return []
     first = pc.indices_nonzero(fault.is_bad)[:_EXAMPLES]
-    numbers = ", ".join(str(row.as_py() + 1) for row in first)
+    numbers = ", ".join(f"{row.as_py() + 1:,}" for row in first)
+    odd = raw.odd[name].count if name in raw.odd else 0
+    where = f"row{'s' if len(first) > 1 else ''} {numbers}"
+    where += " of those that can be read" if odd else ""  # whose lines nobody knows
     examples = "; ".join(_shown(row, per_second) for row in table.take(first).to_pylist())
-    found = f"{name}: {count:,} of {table.num_rows:,} rows {fault.what}"
-    return [Problem(found, f"rows {numbers}: {examples}", fault.remedy)]
+    found = f"{name}: {count:,} of {table.num_rows + odd:,} rows {fault.what}"
+    return [Problem(found, f"{where}: {examples}", fault.remedy)]
 
 
 def _shown(row: dict[str, Any], per_second: int) -> str:

@@ -208,7 +208,7 @@ def test_a_bad_value_is_one_bad_row(folder):
     assert ratings == [5.0, 3.0, 4.0, 1.0, None, 4.0, 4.0]
     with pytest.raises(DataError) as caught:
         load_catalog(settings)
-    assert "1 of 7 rows without a rating that is a finite number (rows 5:" in str(caught.value)
+    assert "1 of 7 rows without a rating that is a finite number (row 5:" in str(caught.value)
     assert "2 of 7 rows without user_id (rows 6, 7:" in str(caught.value)
 
 

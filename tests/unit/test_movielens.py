@@ -221,8 +221,8 @@ def test_a_bad_value_is_one_bad_row(folder):
     assert read_raw(settings).interactions["rating"].to_pylist() == [3.5, 5.0, 0.5, None, 4.0]
     with pytest.raises(DataError) as caught:
         load_catalog(settings)
-    assert "1 of 5 rows without a rating that is a finite number (rows 4:" in str(caught.value)
-    assert "1 of 5 rows name an item that the items table lacks (rows 5:" in str(caught.value)
+    assert "1 of 5 rows without a rating that is a finite number (row 4:" in str(caught.value)
+    assert "1 of 5 rows name an item that the items table lacks (row 5:" in str(caught.value)
 
 
 def test_a_broken_title_is_mended_and_its_row_kept(folder, caplog):

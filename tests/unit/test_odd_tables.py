@@ -251,7 +251,7 @@ def test_a_day_that_no_calendar_has_is_one_row_of_many(settings):
     texts = {"interactions": "\n".join([head, *days, "r1,b2,3,2024-06-31"])}
     with pytest.raises(DataError) as caught:
         load_catalog(settings(texts))
-    assert "1 of 31 rows without a readable timestamp (rows 31: user_id 'r1'" in str(caught.value)
+    assert "1 of 31 rows without a readable timestamp (row 31: user_id 'r1'" in str(caught.value)
     assert caught.value.found == ["interactions: 1 of 31 rows without a readable timestamp"]
     assert pickle.loads(pickle.dumps(caught.value)).found == caught.value.found  # of a Ray worker
     assert load_catalog(settings(texts, unusable_rows="drop")).interactions.num_rows == 30

@@ -156,8 +156,8 @@ def test_of_rows_that_are_repeated_the_first_is_said_to_stay(tree, tmp_path):
     add_rows(tmp_path, "books.csv", "b1,Again,Crime")
     warnings = facts(tree, catalog={"unusable_rows": "drop"})["warnings"]
     assert (
-        "left out: items: 1 of 21 rows repeat the item_id of an earlier row, which is kept (rows"
-        in (warnings[0])
+        "items: 1 of 21 rows repeat the item_id of an earlier row, which is kept (row 21: "
+        in warnings[0]
     )
 
 
@@ -278,6 +278,14 @@ def test_rows_of_another_width_are_told_by_their_lines(tree, tmp_path):
     found = facts(tree, catalog={"unusable_rows": "drop"})
     assert found["problems"] == []
     assert f"{tmp_path}/books.csv: the header has 3 cells, line 22 has 4" in found["warnings"][0]
+
+
+def test_rows_are_counted_with_those_of_another_width(tree, tmp_path):
+    add_rows(tmp_path, "books.csv", "b3,a,b,c", "b4,Again,Crime")
+    [odd, again] = facts(tree, catalog={"unusable_rows": "drop"})["warnings"][:2]
+    assert "items: 1 of 22 rows have more or fewer cells" in odd
+    assert "items: 1 of 22 rows repeat the item_id of an earlier row" in again
+    assert "(row 21 of those that can be read: item_id 'b4'" in again
 
 
 def encoded(path):

@@ -52,15 +52,15 @@ def test_every_problem_is_listed_at_once_with_counts_examples_and_remedy():
     message = complaint_about(raw)
     for part in (
         "users: 2 of 5 rows without user_id (rows 4, 5: user_id ' '; user_id None); give each",
-        "users: 1 of 5 rows repeat the user_id of an earlier row (rows 3: user_id 'u1'",
-        "items: 1 of 3 rows repeat the item_id of an earlier row (rows 2:",
-        "interactions: 1 of 7 rows without user_id (rows 6:",
-        "interactions: 1 of 7 rows name a user that the users table lacks (rows 2: user_id 'u9'",
-        "interactions: 1 of 7 rows name an item that the items table lacks (rows 3:",
+        "users: 1 of 5 rows repeat the user_id of an earlier row (row 3: user_id 'u1'",
+        "items: 1 of 3 rows repeat the item_id of an earlier row (row 2:",
+        "interactions: 1 of 7 rows without user_id (row 6:",
+        "interactions: 1 of 7 rows name a user that the users table lacks (row 2: user_id 'u9'",
+        "interactions: 1 of 7 rows name an item that the items table lacks (row 3:",
         "interactions: 3 of 7 rows without a rating that is a finite number (rows 2, 6, 7:",
-        "1 of 7 rows repeat the (user_id, item_id, timestamp) of an earlier row (rows 5:",
-        "interactions: 1 of 7 rows without a readable timestamp (rows 3:",
-        "interactions: 1 of 7 rows have a negative timestamp (rows 6:",
+        "1 of 7 rows repeat the (user_id, item_id, timestamp) of an earlier row (row 5:",
+        "interactions: 1 of 7 rows without a readable timestamp (row 3:",
+        "interactions: 1 of 7 rows have a negative timestamp (row 6:",
         "interactions: 1 of 7 rows have a timestamp outside 1990 to tomorrow when read as s (",
     ):
         assert part in message
@@ -71,9 +71,7 @@ def test_ids_with_a_nul_which_may_become_one_are_refused():
     raw = make_raw()
     users = pa.table({"user_id": ["u0", "u1", "u1\0"]})
     message = complaint_about(RawTables(users, raw.items, raw.interactions))
-    assert (
-        "users: 1 of 3 rows have a NUL character in their user_id (rows 3: user_id 'u1" in message
-    )
+    assert "users: 1 of 3 rows have a NUL character in their user_id (row 3: user_id 'u1" in message
 
 
 def test_at_most_three_examples_are_shown():
