@@ -106,7 +106,7 @@ def _read_text(
         require_header(start, file, where)
         reader = TextReader(file, options)
         there = names_of(reader.schema(), where)
-        _require_separator(remedies, there, options.delimiter, where)
+        _require_separator(remedies, there, options.delimiter, where, remedy)
         require_columns(remedies, there, where)
         table = reader.table(list(remedies))
         require_closed_quotes(file, options, table.num_rows + reader.skipped, len(there), where)
@@ -154,7 +154,7 @@ def names_of(schema: pa.Schema, where: str) -> list[str]:
 
 
 def _require_separator(
-    remedies: Mapping[str, str], there: Sequence[str], separator: str, where: str
+    remedies: Mapping[str, str], there: Sequence[str], separator: str, where: str, remedy: str
 ) -> None:
     """Refuse a file of one column whose name is a whole header with another separator.
 
@@ -170,7 +170,7 @@ def _require_separator(
                 f'"{other}"` beside its path'.replace("\t", "\\t")
             )
     if not there[0].isidentifier() and there[0] not in remedies:
-        raise DataError(f"{where} {one_column(there[0])}")
+        raise DataError(f"{where} {one_column(there[0])}; or {remedy}")
 
 
 def require_closed_quotes(

@@ -228,7 +228,9 @@ def test_features_of_other_knowledge_are_refused(store, local):
 def test_knowledge_of_the_future_is_refused(store, local):
     write_knowledge(store, latest=250)
     encode_features.run(local, store)
-    with pytest.raises(DataError, match="are as of 100 or later, when the CTR rows begin"):
+    with pytest.raises(
+        DataError, match="are as of 100 = 1970-01-01 00:01:40 UTC or later, when CTR rows begin"
+    ):
         check_ctr.run(local, store)
 
 
@@ -300,6 +302,7 @@ def test_a_killed_check_goes_on_after_the_stored_fits(store, local, monkeypatch)
 def test_the_log_counts_fits_and_has_a_line_for_each_arm(store, local, monkeypatch, caplog):
     monkeypatch.setattr(fit_models, "_Trainer", Trainer)
     encode_features.run(local, store)
+    caplog.clear()
     with caplog.at_level(logging.INFO, logger="jobs"):
         check_ctr.run(local, store)
     lines = [record.getMessage() for record in caplog.records]

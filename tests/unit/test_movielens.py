@@ -99,7 +99,7 @@ def test_100k_texts_are_tidied(tmp_path):
     ("text", "what"),
     [
         ("", r"cannot be read as a text table \("),
-        ("user_id:token\n", "has the columns user_id:tok"),
+        ("user_id:token\n", "has one column only, 'user_id:token': begin"),
     ],
 )
 def test_100k_damaged_says_where_to_get_it(folder, tmp_path, text, what):
