@@ -323,7 +323,7 @@ def test_a_kv_cache_beyond_the_memory_is_refused_before_it_is_taken(tiny_model, 
 def test_the_size_of_the_kv_cache_is_stated(tiny_model, caplog):
     caplog.set_level("INFO", "pipeline.engine.runner")
     ModelRunner(tiny_model("llama"), 5, 64)
-    assert "KV cache: 5 x 64 tokens" in caplog.text
+    assert "KV cache: 5 rows of 64 tokens" in caplog.text
 
 
 def test_an_absurd_kv_cache_is_refused_on_this_machine():
