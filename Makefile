@@ -228,5 +228,5 @@ $(UNPACKED): conf/assets.txt | $(INSTALLED)
 	@cd .cache/unpacking && mv recbole/dataset_example ../assets/recbole/ && rm -r recbole && mv * ../assets/
 	@rm -r .cache/unpacking
 	@echo 'converting the language model (once, about a minute)'
-	@$(PY) -c '$(CONVERT)'
+	@TQDM_DISABLE=1 $(PY) -c '$(CONVERT)'
 	@touch $@

@@ -159,7 +159,7 @@ def describe(progress: Progress, total: int, longest: int, seconds: float) -> st
     if not progress.written:  # there are none while all rows have failed
         return ", ".join([rows, *failed])
     rate = progress.written / seconds
-    parts = [rows, f"{progress.written:,} tokens at {_rate(rate)} tokens/s"]
+    parts = [rows, f"{counted(progress.written, 'tokens')} at {_rate(rate)} tokens/s"]
     if progress.tokens:
         per_pass = progress.tokens / max(progress.forward_passes, 1)
         parts.append(f"{per_pass:.2f} tokens per forward pass")
@@ -167,6 +167,8 @@ def describe(progress: Progress, total: int, longest: int, seconds: float) -> st
     of_a_row = progress.tokens / progress.rows if is_known else longest
     begun = progress.written - progress.tokens  # tokens of rows that are not finished
     left = max(of_a_row * (total - progress.rows) - begun, 0.0) / rate
+    if left < 1 or (not is_known and seconds < _INTERVAL):  # no pace yet, or nothing to tell
+        return ", ".join([*parts, *failed])
     given = "" if is_known else " if all rows are as long as allowed"
     return ", ".join([*parts, *failed, f"about {duration(left)} left{given}"])
 

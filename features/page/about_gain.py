@@ -102,4 +102,7 @@ def _price(report: Report) -> list[str]:
     worst = next((one for one in answers if not one.startswith(LOSSLESS)), answers[0])
     worst = lossless_in_words(worst, report)
     how = how_to_compare(report)
-    return [f"Does the speed cost AUC? {worst[:1].upper()}{worst[1:]}.", *([how] if how else [])]
+    return [
+        f"Is acceleration lossless in AUC? {worst[:1].upper()}{worst[1:]}.",
+        *([how] if how else []),
+    ]

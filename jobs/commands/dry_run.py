@@ -14,6 +14,7 @@ from jobs.commands.durations import Estimate, Size, estimates
 from jobs.commands.planned_store import PlannedStore, WouldWork
 from jobs.commands.refreshed_rows import Refreshed, refreshed_rows
 from jobs.commands.step_costs import are_costs_known
+from jobs.left_out import why_no_check, why_no_comparison
 from jobs.preflight import check_inputs
 from jobs.stage_order import NEEDS, require_before
 from jobs.waves import CATALOG
@@ -133,14 +134,22 @@ def _states(
         behind = [need for need in NEEDS.get(stage, ()) if need in stale]
         if not behind and stage in waiting:
             behind = [f"run {waiting[stage]}"]
-        state = (
-            _State(stage, f"after {' and '.join(behind)}")
-            if behind
-            else _state(config, store, stage)
-        )
+        if why := _why_left_out(config, store, stage):
+            state = _State(stage, f"left out: {why}", True)
+        elif behind:
+            state = _State(stage, f"after {' and '.join(behind)}")
+        else:
+            state = _state(config, store, stage)
         if not state.is_done:
             stale.add(stage)
         yield state
+
+
+def _why_left_out(config: RunConfig, store: Store, stage: str) -> str:
+    """Why a stage would make nothing, whatever came before it."""
+    if stage == "check_ctr":
+        return why_no_check(config)
+    return why_no_comparison(config, store) if stage == "compare_decoding" else ""
 
 
 def _state(config: RunConfig, store: Store, stage: str) -> _State:

@@ -56,7 +56,7 @@ def init(
         return print_json(
             {"exit_code": 0, "error": None, "config": str(output), "doubts": proposal.doubts}
         )
-    typer.echo(f"{output} is written; every line says what it was taken from")
+    typer.echo(f"{output} is written; its lines say what they were taken from")
     for doubt in proposal.doubts:
         typer.echo(f"  check: {doubt}")
     typer.echo(f"next: laser validate --config {output}")

@@ -132,8 +132,13 @@ def test_a_refresh_says_what_it_keeps(config_file, done):
 
 def test_what_a_run_leaves_out_is_not_to_be_made(config_file, done):
     _, states = told(config_file, "--set", "comparison.rows_per_kind=0")
-    assert states["compare_decoding"] == "up to date"
+    assert states["compare_decoding"] == "left out: comparison.rows_per_kind is 0"
     assert states["encode_features"] == "up to date"
+    columns = "catalog.tables.interactions.columns={user_id: card, item_id: isbn, timestamp: when}"
+    without = ("--set", "catalog.positive_rating=null", "--set", columns)  # all is made anew
+    _, states = told(config_file, *without)
+    assert states["check_ctr"].startswith("left out: without ratings")
+    assert states["encode_features"] == "after generate_knowledge"
 
 
 def test_what_a_run_would_refuse_at_once_is_refused(config_file):

@@ -311,7 +311,7 @@ def test_the_price_of_speed_is_that_of_the_model_that_answers_worst(made_up_repo
     models["dcnv2"] = {**models["din"], "lossless": "not lossless: AUC -0.01"}
     models["din"]["lossless"] = "lossless: AUC +0.00"
     words = told(made_up_report)["CTR gain"][1]
-    assert "Does the speed cost AUC? Not lossless: AUC -0.01." in words
+    assert "Is acceleration lossless in AUC? Not lossless: AUC -0.01." in words
 
 
 def test_a_gain_that_nobody_knows_says_why(made_up_report):
@@ -385,7 +385,9 @@ def of_the_first_program(report):
 def test_a_report_of_the_first_program_still_gives_a_page(made_up_report):
     page = render(of_the_first_program(made_up_report))
     assert re.search(r"</html>\s*$", page)
-    assert "Does the speed cost AUC? Not measured: the program of that time did not." in page
+    assert (
+        "Is acceleration lossless in AUC? Not measured: the program of that time did not." in page
+    )
     assert "1,200, in 1 min 23 s if the run was not interrupted".replace(" s ", f"{NBSP}s ") in (
         page.replace(f"1{NBSP}min", "1 min")
     )
