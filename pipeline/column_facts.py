@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from pipeline.columns import as_numbers, as_ratings, as_text, as_timestamps
 from pipeline.errors import DataError
 from pipeline.table_heads import Head
-from pipeline.times import NANOSECONDS, TICKS, is_plausible
+from pipeline.times import ALL_TICKS, is_plausible
 
 _NEARLY_ALL = 0.95
 _LINK = r"^(https?://|www\.)|^[^@\s]+@[^@\s]+\.[a-z]+$"
@@ -115,8 +115,7 @@ class Column:
         numbers = as_numbers(self.filled, self.name)
         whole = pc.floor(pc.min_element_wise(numbers, _LARGEST)).cast(pa.int64(), safe=False)
         whole = pc.if_else(pc.is_valid(numbers), whole, 0)  # which is before 1990
-        ticks = {**TICKS, "ns": NANOSECONDS}
-        found = {unit: is_plausible(whole, ticks[unit]) for unit in ticks}
+        found = {unit: is_plausible(whole, ticks) for unit, ticks in ALL_TICKS.items()}
         texts = pc.if_else(pc.is_null(numbers), self.filled, pa.scalar(None, self.filled.type))
         dates = as_timestamps(texts, "s", self.name)
         return found | {"dates": pc.and_(pc.is_null(numbers), pc.is_valid(dates))}

@@ -14,7 +14,7 @@ from pipeline.errors import DataError
 from pipeline.table_choice import Choice, rivals
 from pipeline.table_roles import is_time
 from pipeline.table_words import means
-from pipeline.times import TICKS, with_date
+from pipeline.times import ALL_TICKS, TICKS, with_date
 
 _NEARLY_ALL = 0.95
 _AS_ISO = "write them as 2024-05-31, or 2024-05-31 12:30:00"
@@ -87,7 +87,7 @@ def _hint(column: Column) -> str:
         if what != _ALSO_ISO and (share := _share(column, pattern)):
             others[what] = others.get(what, 0.0) + share
             firsts.setdefault(what, _first(column, pattern))
-    others = {} if set(parts) & {*TICKS, "ns"} and "dates" not in parts else others
+    others = {} if set(parts) & ALL_TICKS.keys() and "dates" not in parts else others
     if len(parts | others) < 2 or sum((parts | others).values()) < _NEARLY_ALL:
         return ""
     told = " and ".join(f"{what} ({firsts[what]!r})" for what in sorted(parts | others))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pipeline.data_sets import damaged
 
 TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000}  # of `catalog.timestamp_unit`, per second
-NANOSECONDS = 1_000_000_000
+ALL_TICKS = TICKS | {"ns": 1_000_000_000}  # and what logs have that no setting names
 
 _EARLIEST = 631_152_000  # 1990-01-01; a timestamp before it is in another unit or not a time
 _DAY = 86_400
@@ -40,7 +40,7 @@ def better_unit(times: pa.ChunkedArray, unit: str) -> tuple[str, int] | None:
     own = pc.sum(is_plausible(times, TICKS[unit])).as_py() or 0
     if 2 * own >= len(times):
         return None
-    for other, ticks in {**TICKS, "ns": NANOSECONDS}.items():
+    for other, ticks in ALL_TICKS.items():
         count = pc.sum(is_plausible(times, ticks)).as_py() or 0
         if 2 * count > len(times):
             return other, count
@@ -56,7 +56,7 @@ def require_unit(times: pa.ChunkedArray, unit: str, file: Path, origin: str) -> 
         DataError: how many, and how to get a good file.
     """
     known = times.drop_null()
-    for other, ticks in {**TICKS, "ns": NANOSECONDS}.items():
+    for other, ticks in ALL_TICKS.items():
         wrong = known.filter(is_plausible(known, ticks))
         if other != unit and len(wrong):
             first = with_date(wrong[0].as_py(), ticks)

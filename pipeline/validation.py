@@ -19,7 +19,7 @@ from pipeline.errors import UnusableCatalog
 from pipeline.raw_tables import RawTables
 from pipeline.repeats import EVENT, is_first, repeats
 from pipeline.row_widths import ODD_WIDTH
-from pipeline.times import NANOSECONDS, TICKS, better_unit, is_plausible, with_date
+from pipeline.times import ALL_TICKS, TICKS, better_unit, is_plausible, with_date
 
 _EXAMPLES = 3
 _DROP = "correct or drop the rows"
@@ -182,7 +182,7 @@ def _outside(times: pa.ChunkedArray, unit: str) -> tuple[_Fault, bool]:
 
 def _remedy_of_few(times: pa.ChunkedArray, unit: str) -> str:
     """For times that cannot be, beside others that can."""
-    for other, ticks in {**TICKS, "ns": NANOSECONDS}.items():
+    for other, ticks in ALL_TICKS.items():
         if len(times) and pc.all(is_plausible(times, ticks)).as_py():
             return f"in {other} they could be: write them in {unit} as the others, or drop the rows"
     return _DROP
